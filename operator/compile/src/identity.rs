@@ -1,6 +1,6 @@
-//! The runner's bearer token: its form, and what the mediator is told of it.
+//! The runner's bearer token: its form, and the list of valid tokens for the mediator.
 //!
-//! Randomness is an argument; the controller keeps the Secret.
+//! Randomness is an argument; the controller stores the token in a Secret.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,14 @@ use toolcrib_manifest::{RunnerToken, SecretText};
 use crate::canonical::digest::sha256;
 use crate::names::{PREVIOUS_TOKEN_PREFIX, TOKEN_KEY};
 
-/// A token from 32 random bytes: `agent:secret`.
+/// Makes a token from 32 random bytes: `agent:secret`.
 pub fn token(agent: &str, random: [u8; 32]) -> SecretText {
     SecretText::new(format!("{agent}:{}", hex::encode(random)))
 }
 
-/// The tokens that the identity Secret's data makes valid: `token` and every `previous-N`.
-/// The ids are the keys. An empty value lets nobody in.
+/// Returns the valid tokens in the data of the identity Secret: `token` and every `previous-N`.
+/// The
+/// ids are the keys. An empty value is no token.
 pub fn runner_tokens(data: &BTreeMap<String, SecretText>) -> Vec<RunnerToken> {
     data.iter()
         .filter(|(key, _)| *key == TOKEN_KEY || key.starts_with(PREVIOUS_TOKEN_PREFIX))
@@ -32,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn current_and_previous_tokens_are_valid_and_nothing_else() {
+    fn only_current_and_previous_tokens_are_valid() {
         let data = [
             ("token", "otter:11"),
             ("previous-1", "otter:22"),
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_of_the_whole_token() {
+    fn the_digest_covers_the_whole_token() {
         let token = token("otter", [7; 32]);
         assert!(token.expose().starts_with("otter:0707"));
         let data = BTreeMap::from([(TOKEN_KEY.to_owned(), token.clone())]);

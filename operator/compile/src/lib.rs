@@ -1,15 +1,19 @@
-//! Pure: objects in, per-agent manifests and diagnostics out; pod injection.
+//! Compiles objects into per-agent manifests and diagnostics, and injects pods. Pure.
 //!
 //! [`Inputs`] → [`compile`] → [`Compilation`] (references, no secrets) → [`materialize`].
-//! No clock, file, socket or environment; the same inputs in any order give the same
-//! bytes. A user's mistake is a [`Diagnostic`], never an `Err`: the broken part is withheld
-//! and the rest of the agent compiles. Removing an object never adds a tool. Not here:
-//! watching, writing, status (`toolcrib-operator`), files and printing (`kubectl-toolcrib`).
 //!
-//! Folders, each of which imports only those named before it: `diagnostics` (findings about
-//! objects), `objects` (what compile reads), `routes` (where objects lead), `surface` (what a
-//! Surface offers), `compilation` (what compile returns, and its bounds), `compile` (the steps and
-//! the checks), `load` (objects from YAML), `queries` (questions about compilations).
+//! Invariants: no clock, file, socket or environment is used; the same inputs in any order give
+//! the
+//! same bytes. A user's mistake is a [`Diagnostic`], never an `Err`: the broken part is withheld,
+//! and the rest of the agent compiles. Removing an object never adds a tool. Not here: watching,
+//! writing, status (`toolcrib-operator`), files and printing (`kubectl-toolcrib`).
+//!
+//! Each folder imports only folders that are named before it: `diagnostics` (findings about
+//! objects), `objects` (the objects that compile reads), `routes` (the addresses that objects lead
+//! to), `surface` (the tools and feeds of a Surface), `compilation` (the result of compile, and
+//! its
+//! bounds), `compile` (the steps and the checks), `load` (objects from YAML), `queries` (questions
+//! about compilations).
 
 pub mod identity;
 pub mod inject;

@@ -1,7 +1,7 @@
-//! Every name that the operator gives or reads: objects, labels, annotations, volumes,
-//! paths, environment variables, ports. Compile, inject, controller and CLI agree because
-//! none of them spells one itself. What the mediator must know too stands in
-//! `toolcrib_manifest::names` and is re-exported here.
+//! Every name that the operator writes or reads: objects, labels, annotations, volumes, paths,
+//! environment variables, ports. Compile, inject, controller and CLI agree because none of them
+//! spells a name itself. Names that the mediator needs too are in `toolcrib_manifest::names`, and
+//! are re-exported here.
 
 use toolcrib_manifest::HttpMethod;
 
@@ -10,11 +10,11 @@ pub use toolcrib_manifest::names::*;
 // ---- API ------------------------------------------------------------------------------
 
 pub const GROUP: &str = "toolcrib.dev";
-/// `fieldManager` of everything we apply, and the value of [`MANAGED_BY_LABEL`].
+/// `fieldManager` of all objects that the operator applies, and the value of [`MANAGED_BY_LABEL`].
 pub const FIELD_MANAGER: &str = "toolcrib";
 /// `fieldManager` of the tools that `surface discover` writes into a Surface.
 pub const DISCOVER_FIELD_MANAGER: &str = "toolcrib-discover";
-/// The one ToolDefaults of a namespace that counts.
+/// Name of a namespace's ToolDefaults; objects of other names are ignored.
 pub const TOOL_DEFAULTS: &str = "default";
 /// Label that the API server puts on every namespace.
 pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -23,13 +23,13 @@ pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// On a pod: it runs this agent.
 pub const AGENT_LABEL: &str = "toolcrib.dev/agent";
-/// On an object that we wrote: the agent it was compiled for. Not [`AGENT_LABEL`], which
+/// On an object that the operator wrote: the agent it was compiled for. Not [`AGENT_LABEL`], which
 /// selects pods.
 pub const COMPILED_FOR_LABEL: &str = "toolcrib.dev/compiled-for";
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
-/// On a source Secret, with [`TRUE`]: its owner lets it be sent to a surface or provider.
+/// On a source Secret, with [`TRUE`]: its owner allows sending it to a surface or provider.
 pub const CREDENTIAL_LABEL: &str = "toolcrib.dev/credential";
-/// On a source Secret: where it may be sent, separated by commas: `HOST` or
+/// On a source Secret: the hosts it may be sent to, separated by commas: `HOST` or
 /// `SCHEME://HOST[:PORT]`.
 pub const HOSTS_ANNOTATION: &str = "toolcrib.dev/hosts";
 /// On a source Secret: CA bundles that may vouch for its hosts instead of the public roots,
@@ -37,36 +37,36 @@ pub const HOSTS_ANNOTATION: &str = "toolcrib.dev/hosts";
 pub const CA_ANNOTATION: &str = "toolcrib.dev/ca";
 /// On an Agent: any new value makes a new runner token.
 pub const ROTATE_ANNOTATION: &str = "toolcrib.dev/rotate";
-/// The Service of the cluster's name servers, as every installer calls it, and its namespace.
+/// Name and namespace of the Service of the cluster's name servers, as all installers write it.
 pub const DNS_SERVICE: &str = "kube-dns";
 pub const DNS_NAMESPACE: &str = "kube-system";
-/// On the operator's pod that leads; the link's Service selects it.
+/// On the operator's leading pod; the link's Service selects it.
 pub const LEADER_LABEL: &str = "toolcrib.dev/leader";
-/// On a webhook configuration, with `named`: the controller names its path.
+/// On a webhook configuration, with `named`: the controller writes its path.
 pub const WEBHOOK_PATH_ANNOTATION: &str = "toolcrib.dev/webhook-path";
-/// On the webhook's pods, with `named`: they answer at the path that their configuration names.
+/// On the webhook's pods, with `named`: they answer at the path of their configuration.
 pub const WEBHOOK_PATH_LABEL: &str = "toolcrib.dev/webhook-path";
 pub const WEBHOOK_PATH_NAMED: &str = "named";
-/// On a Surface that was written from an image: which one, with its digest.
+/// On a Surface that was written from an image: the image with its digest.
 pub const IMAGE_ANNOTATION: &str = "toolcrib.dev/image";
 pub const TRUE: &str = "true";
-/// On a pod: what happens to a container's own environment variables of the names that we
-/// set. `override`: ours replace them. `keep`: a model API that the container sets up itself
-/// stays as it is, past the mediator.
+/// On a pod: the treatment of a container's own values for our environment variables. `override`:
+/// ours replace them. `keep`: a model API that the container sets up itself stays as it is, and
+/// bypasses the mediator.
 pub const ENV_ANNOTATION: &str = "toolcrib.dev/env";
 pub const ENV_OVERRIDE: &str = "override";
 pub const ENV_KEEP: &str = "keep";
-/// On a pod that was injected: the version of the injection.
+/// On an injected pod: the version of the injection.
 pub const INJECTED_ANNOTATION: &str = "toolcrib.dev/injected";
-/// On what we compiled: the manifest's digest.
+/// On a compiled object: the manifest's digest.
 pub const MANIFEST_DIGEST_ANNOTATION: &str = "toolcrib.dev/manifest-digest";
-/// On the compiled Secret: which credentials it holds, without hashing a secret.
+/// On the compiled Secret: the revision of its credentials, which is no hash of a secret.
 pub const CREDENTIALS_REVISION_ANNOTATION: &str = "toolcrib.dev/credentials-revision";
-/// On the compiled Secret: names only; where each reference's value stands.
+/// On the compiled Secret: the Secret key of each reference; names only.
 pub const REFERENCES_ANNOTATION: &str = "toolcrib.dev/references";
-/// On the identity Secret: the value of [`ROTATE_ANNOTATION`] its token was made for.
+/// On the identity Secret: the value of [`ROTATE_ANNOTATION`] for which its token was made.
 pub const ROTATED_FOR_ANNOTATION: &str = "toolcrib.dev/rotated-for";
-/// On an identity Secret: when each earlier token was replaced.
+/// On an identity Secret: the time at which each earlier token was replaced.
 pub const REPLACED_ANNOTATION: &str = "toolcrib.dev/replaced";
 
 // ---- Objects per agent ------------------------------------------------------------------
@@ -103,9 +103,10 @@ pub const PREVIOUS_TOKEN_PREFIX: &str = "previous-";
 /// The tools document in the context ConfigMap.
 pub const CONTEXT_DOCUMENT: &str = "TOOLCRIB.md";
 
-/// In the context ConfigMap: what connects the runner's MCP client to the mediator.
+/// In the context ConfigMap: the configuration that connects the runner's MCP client to the
+/// mediator.
 pub const MCP_CONFIG: &str = "mcp.json";
-/// What that file calls the mediator.
+/// Name of the mediator in that file.
 pub const MCP_SERVER: &str = "toolcrib";
 
 /// Key of a surface's skill in the context ConfigMap.
@@ -120,9 +121,9 @@ pub const CONFIG_VOLUME: &str = "toolcrib-config";
 pub const CONTEXT_VOLUME: &str = "toolcrib-context";
 pub const HISTORY_VOLUME: &str = "toolcrib-history";
 pub const LINK_VOLUME: &str = "toolcrib-link";
-/// The empty volume that keeps the API server from mounting an API token.
+/// The empty volume at the path of the API token, so that the API server mounts none.
 pub const NO_API_TOKEN_VOLUME: &str = "toolcrib-no-api-token";
-/// All volumes that are ours; nobody else's container may mount one but the context.
+/// All of our volumes. Other containers may mount none of them but the context.
 pub const VOLUMES: [&str; 5] = [
     CONFIG_VOLUME,
     CONTEXT_VOLUME,
@@ -130,20 +131,21 @@ pub const VOLUMES: [&str; 5] = [
     LINK_VOLUME,
     NO_API_TOKEN_VOLUME,
 ];
-/// Where the runner finds the context.
+/// Folder of the context in the runner.
 pub const CONTEXT_DIR: &str = "/etc/toolcrib/context";
 pub const LINK_TOKEN_DIR: &str = "/etc/toolcrib/link";
 /// Last part of [`LINK_TOKEN_FILE`].
 pub const LINK_TOKEN_FILE_NAME: &str = "token";
 pub const API_TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Environment of the runner: what the official SDKs read.
+/// Environment of the runner: variables that the official SDKs read.
 pub const ENV_OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
 pub const ENV_OPENAI_API_KEY: &str = "OPENAI_API_KEY";
 pub const ENV_ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
 pub const ENV_ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
 pub const ENV_NO_PROXY: &str = "NO_PROXY";
-/// Environment of the runner: its bearer token under a name of our own, which `mcp.json` says.
+/// Environment of the runner: its bearer token under Toolcrib's own name, which `mcp.json` refers
+/// to.
 pub const ENV_TOKEN: &str = "TOOLCRIB_TOKEN";
 /// Environment of the runner: the folder of the context.
 pub const ENV_CONTEXT: &str = "TOOLCRIB_CONTEXT";
@@ -163,10 +165,10 @@ pub fn mcp_url() -> String {
     format!("http://127.0.0.1:{LISTEN_PORT}{MCP_PATH}")
 }
 
-/// What a variable on the mediator may not begin with: flags of ours, the loader, trust.
+/// Prefixes that a variable on the mediator must not have: our flags, the loader, trust.
 pub const REFUSED_VARIABLE_PREFIXES: [&str; 3] = ["TOOLCRIB_", "LD_", "SSL_"];
-/// And what it may not be called: the C library looks names up by these, which is what
-/// `dnsConfig.searches` and `hostAliases` are refused for.
+/// Variables that the mediator must not have: the C library's resolver reads them, to the effect
+/// for which `dnsConfig.searches` and `hostAliases` are refused.
 pub const REFUSED_VARIABLES: [&str; 5] = [
     "GLIBC_TUNABLES",
     "HOSTALIASES",
@@ -175,9 +177,10 @@ pub const REFUSED_VARIABLES: [&str; 5] = [
     "RES_OPTIONS",
 ];
 
-/// Capabilities that a container of an agent's pod may be given: those of Pod Security
-/// `baseline`. None of them reads or steers the pod's network, its processes or the node. A list of
-/// what is refused would be out of date with each kernel.
+/// Capabilities that a container of an agent's pod may have: those of Pod Security `baseline`.
+/// None
+/// of them reads or controls the pod's network, its processes or the node. A list of refused
+/// capabilities would be out of date with each kernel.
 pub const ALLOWED_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -193,7 +196,7 @@ pub const ALLOWED_CAPABILITIES: [&str; 13] = [
     "SETUID",
     "SYS_CHROOT",
 ];
-/// The capability that container runtimes give without being asked and that has to be dropped.
+/// The capability that container runtimes add by default and that must be dropped.
 pub const DROPPED_CAPABILITY: &str = "NET_RAW";
 
 /// Folders of the node that a pod may mount: sockets that Datadog's admission controller mounts.
@@ -206,13 +209,13 @@ pub const ALLOWED_SELINUX_TYPES: [&str; 4] = [
     "container_kvm_t",
     "container_engine_t",
 ];
-/// Value of an AppArmor profile's type that takes the profile off.
+/// AppArmor profile type that disables the profile.
 pub const UNCONFINED: &str = "Unconfined";
-/// Prefix of the annotations that AppArmor profiles had before they were fields.
+/// Prefix of the annotations that held AppArmor profiles before the fields existed.
 pub const APP_ARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Where other webhooks mount what they give to every container. Elsewhere a mount could
-/// replace the mediator's program, or what it resolves names and trusts hosts by.
+/// Mount paths that other webhooks may use in every container. A mount elsewhere could replace the
+/// mediator's program, or the files that it uses for name resolution and trust.
 pub const FOREIGN_MOUNT_PREFIXES: [&str; 4] = [
     "/var/run/secrets/",
     "/run/secrets/",
@@ -220,8 +223,8 @@ pub const FOREIGN_MOUNT_PREFIXES: [&str; 4] = [
     "/var/run/datadog",
 ];
 
-/// Init containers of meshes, after which the mediator goes (a closed list: an open one
-/// would let a pod author run something before the mediator by its name).
+/// Init containers of meshes; the mediator is placed after them. The list is closed: an open one
+/// would let a pod author run a container before the mediator by its name.
 pub const MESH_INIT_CONTAINERS: [&str; 8] = [
     "istio-init",
     "istio-validation",
@@ -233,13 +236,13 @@ pub const MESH_INIT_CONTAINERS: [&str; 8] = [
     "kuma-sidecar",
 ];
 
-/// The init containers of meshes that redirect the pod's traffic, run once and end. They keep the
-/// network's capabilities, which all other containers are refused, if they run what the mesh's
-/// injector makes them run.
+/// Setup containers of meshes: init containers that redirect the pod's traffic and exit. They keep
+/// network capabilities, which are refused for all other containers, if they run the program of
+/// the mesh's injector.
 pub const MESH_SETUPS: [MeshSetup; 3] = [
     MeshSetup {
         name: "istio-init",
-        // The image's program is the proxy's agent; this is the word that makes it write rules.
+        // The image's program is the proxy's agent; this word makes it write the rules.
         commands: &[&[]],
         first_argument: "istio-iptables",
     },
@@ -255,32 +258,32 @@ pub const MESH_SETUPS: [MeshSetup; 3] = [
     },
 ];
 
-/// What a mesh's injector makes its setup container run.
+/// The program of a mesh's setup container, as the mesh's injector writes it.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshSetup {
     pub name: &'static str,
-    /// `command` is one of these; empty: the image's own.
+    /// Accepted values of `command`; empty stands for the image's own.
     pub commands: &'static [&'static [&'static str]],
-    /// What the first of `args` begins with.
+    /// Prefix of the first of `args`.
     pub first_argument: &'static str,
 }
 
-/// What a setup container may be given besides [`ALLOWED_CAPABILITIES`].
+/// Capabilities that a setup container may have besides [`ALLOWED_CAPABILITIES`].
 pub const MESH_SETUP_CAPABILITIES: [&str; 2] = ["NET_ADMIN", "NET_RAW"];
-/// Variables that would have a setup container load other code than its image's.
+/// Variables that would make a setup container load other code than its image's.
 pub const MESH_SETUP_REFUSED_VARIABLES: [&str; 4] = [
     "PATH",
     "XTABLES_LIBDIR",
     "IPTABLES_LIB_DIR",
     "IP6TABLES_LIB_DIR",
 ];
-/// And the prefix of the loader's.
+/// Prefix of the loader's variables, which a setup container must not have either.
 pub const LOADER_VARIABLE_PREFIX: &str = "LD_";
-/// Where setup containers have scratch volumes, besides [`FOREIGN_MOUNT_PREFIXES`].
+/// Mount paths of setup containers' scratch volumes, besides [`FOREIGN_MOUNT_PREFIXES`].
 pub const MESH_SETUP_MOUNTS: [&str; 2] = ["/run", "/tmp"];
 
-/// App containers that other injectors add; they get none of the runner's environment.
+/// App containers of other injectors; they get none of the runner's environment.
 pub const SIDECAR_CONTAINERS: [&str; 5] = [
     "istio-proxy",
     "linkerd-proxy",
@@ -308,7 +311,7 @@ pub(crate) fn is_dns_label(name: &str) -> bool {
         && name.ends_with(plain)
 }
 
-/// The name of a method in a request line.
+/// Returns the name of a method in a request line.
 pub fn method_name(method: HttpMethod) -> &'static str {
     match method {
         HttpMethod::Get => "GET",

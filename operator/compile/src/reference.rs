@@ -1,4 +1,4 @@
-//! Names of things elsewhere: an object, and one key of a Secret.
+//! References to an object, and to one key of a Secret.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toolcrib_crds::AgentSurface;
 use toolcrib_manifest::SecretText;
 
-/// A namespaced object of a kind that the context gives.
+/// Namespace and name of an object whose kind is known from the context.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectRef {
     pub namespace: String,
@@ -22,7 +22,7 @@ impl ObjectRef {
     }
 }
 
-/// The surface that an entry of an agent's spec names.
+/// Returns the surface that an entry of an agent's spec names.
 pub(crate) fn surface_key(agent: &ObjectRef, entry: &AgentSurface) -> ObjectRef {
     ObjectRef::new(
         entry.namespace.as_deref().unwrap_or(&agent.namespace),
@@ -36,8 +36,8 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// One key of a Secret. Its text form, `${secret:NAMESPACE/NAME/KEY}`, stands in place of
-/// the value wherever a compilation is printed, compared or hashed.
+/// One key of a Secret. Its text form, `${secret:NAMESPACE/NAME/KEY}`, replaces the value wherever
+/// a compilation is printed, compared or hashed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SecretKeyRef {
     pub secret: ObjectRef,
@@ -52,12 +52,12 @@ impl SecretKeyRef {
         }
     }
 
-    /// The text that stands for the value.
+    /// Returns the text that replaces the value.
     pub fn placeholder(&self) -> SecretText {
         SecretText::new(format!("${{secret:{self}}}"))
     }
 
-    /// The reference that a [`Self::placeholder`] stands for.
+    /// Parses the text of [`Self::placeholder`].
     pub fn from_placeholder(text: &SecretText) -> Option<Self> {
         text.expose()
             .strip_prefix("${secret:")?
@@ -65,7 +65,7 @@ impl SecretKeyRef {
             .and_then(Self::parse)
     }
 
-    /// Reads `NAMESPACE/NAME/KEY`.
+    /// Parses `NAMESPACE/NAME/KEY`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let (namespace, name, key) = (parts.next()?, parts.next()?, parts.next()?);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_no_reference() {
+    fn other_text_is_not_a_reference() {
         for text in ["pond/fish", "pond/fish/", "pond/fish/key/more", "", "//"] {
             assert_eq!(SecretKeyRef::parse(text), None, "{text:?}");
         }

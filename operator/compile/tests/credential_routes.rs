@@ -14,7 +14,7 @@ use toolcrib_manifest::SecretText;
 
 /// A URL, and the annotation entries that allow it.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Receiver {
     url: &'static str,
     /// The entry that allows only this URL.
     exact: &'static str,
@@ -24,14 +24,14 @@ struct Place {
     service: bool,
 }
 
-const fn place(
+const fn receiver(
     url: &'static str,
     exact: &'static str,
     bare: &'static str,
     by_bare: bool,
     service: bool,
-) -> Place {
-    Place {
+) -> Receiver {
+    Receiver {
         url,
         exact,
         bare,
@@ -41,21 +41,21 @@ const fn place(
 }
 
 #[rustfmt::skip]
-const PLACES: [Place; 9] = [
-    place("https://reed.test/v1", "https://reed.test", "reed.test", true, false),
-    place("http://reed.test/v1", "http://reed.test", "reed.test", false, false),
-    place("https://reed.test:8443", "https://reed.test:8443", "reed.test", false, false),
-    place("https://MUD.test.", "https://mud.test", "mud.test", true, false),
-    place("http://192.0.2.7:3128", "http://192.0.2.7:3128", "192.0.2.7", false, false),
-    place("http://fish.pond.svc", "http://fish.pond.svc", "fish.pond.svc", true, true),
-    place("https://fish.pond.svc.cluster.local:8443", "https://fish.pond.svc:8443", "fish.pond.svc", true, true),
-    place("http://fish.pond.svc:9999", "http://fish.pond.svc:9999", "fish.pond.svc", false, true),
-    place("https://roach.lake.svc", "https://roach.lake.svc", "roach.lake.svc", true, true),
+const RECEIVERS: [Receiver; 9] = [
+    receiver("https://reed.test/v1", "https://reed.test", "reed.test", true, false),
+    receiver("http://reed.test/v1", "http://reed.test", "reed.test", false, false),
+    receiver("https://reed.test:8443", "https://reed.test:8443", "reed.test", false, false),
+    receiver("https://MUD.test.", "https://mud.test", "mud.test", true, false),
+    receiver("http://192.0.2.7:3128", "http://192.0.2.7:3128", "192.0.2.7", false, false),
+    receiver("http://fish.pond.svc", "http://fish.pond.svc", "fish.pond.svc", true, true),
+    receiver("https://fish.pond.svc.cluster.local:8443", "https://fish.pond.svc:8443", "fish.pond.svc", true, true),
+    receiver("http://fish.pond.svc:9999", "http://fish.pond.svc:9999", "fish.pond.svc", false, true),
+    receiver("https://roach.lake.svc", "https://roach.lake.svc", "roach.lake.svc", true, true),
 ];
 
 const CAS: [&str; 2] = ["one.crt", "two.crt"];
 
-impl Place {
+impl Receiver {
     fn is_tls(self) -> bool {
         self.exact.starts_with("https:")
     }
@@ -63,34 +63,38 @@ impl Place {
 
 /// The route that an author configures.
 #[derive(Clone, Debug)]
-struct Asked {
+struct ConfiguredRoute {
     /// Endpoints of a provider; a surface's URL and token endpoint.
-    places: Vec<Place>,
+    receivers: Vec<Receiver>,
     /// The proxy of a provider.
-    proxy: Option<Place>,
+    proxy: Option<Receiver>,
     ca: Option<&'static str>,
 }
 
 /// The annotations that an owner sets.
 #[derive(Clone, Debug)]
-struct Allowed {
+struct Annotations {
     hosts: BTreeSet<&'static str>,
     cas: BTreeSet<&'static str>,
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn configured_route() -> impl Strategy<Value = ConfiguredRoute> {
     (
-        subsequence(PLACES.to_vec(), 1..=2),
-        prop::option::of(select(PLACES.to_vec())),
+        subsequence(RECEIVERS.to_vec(), 1..=2),
+        prop::option::of(select(RECEIVERS.to_vec())),
         prop::option::of(select(CAS.to_vec())),
     )
-        .prop_map(|(places, proxy, ca)| Asked { places, proxy, ca })
+        .prop_map(|(receivers, proxy, ca)| ConfiguredRoute {
+            receivers,
+            proxy,
+            ca,
+        })
 }
 
-fn allowed() -> impl Strategy<Value = Allowed> {
-    let entries: BTreeSet<&str> = PLACES
+fn annotations() -> impl Strategy<Value = Annotations> {
+    let entries: BTreeSet<&str> = RECEIVERS
         .iter()
-        .flat_map(|place| [place.exact, place.bare])
+        .flat_map(|receiver| [receiver.exact, receiver.bare])
         .chain(["*.test", "test", "reed.test:8443", "https://reed.test/v1"])
         .collect();
     let entries = Vec::from_iter(entries);
@@ -99,42 +103,43 @@ fn allowed() -> impl Strategy<Value = Allowed> {
         subsequence(entries, count / 2..=count),
         subsequence(CAS.to_vec(), 0..=2),
     )
-        .prop_map(|(hosts, cas)| Allowed {
+        .prop_map(|(hosts, cas)| Annotations {
             hosts: hosts.into_iter().collect(),
             cas: cas.into_iter().collect(),
         })
 }
 
-impl Asked {
+impl ConfiguredRoute {
     /// The receivers that can read the credential. A proxy cannot read TLS, unless it may bring a
     /// CA.
-    fn readers(&self) -> Vec<Place> {
-        let reads = self.ca.is_some() || self.places.iter().any(|place| !place.is_tls());
+    fn readers(&self) -> Vec<Receiver> {
+        let reads = self.ca.is_some() || self.receivers.iter().any(|receiver| !receiver.is_tls());
         let proxy = self.proxy.filter(|_| reads);
-        self.places.iter().copied().chain(proxy).collect()
+        self.receivers.iter().copied().chain(proxy).collect()
     }
 
-    fn is_allowed(&self, allowed: &Allowed) -> bool {
-        let by_bare = |place: &Place| place.by_bare && allowed.hosts.contains(place.bare);
+    fn is_allowed(&self, annotations: &Annotations) -> bool {
+        let by_bare =
+            |receiver: &Receiver| receiver.by_bare && annotations.hosts.contains(receiver.bare);
         let readers = self.readers();
         let named = readers
             .iter()
-            .all(|place| by_bare(place) || allowed.hosts.contains(place.exact));
+            .all(|receiver| by_bare(receiver) || annotations.hosts.contains(receiver.exact));
         let vouched = self.ca.is_none_or(|ca| {
-            allowed.cas.contains(ca)
+            annotations.cas.contains(ca)
                 || readers
                     .iter()
-                    .all(|place| !place.is_tls() || (place.service && by_bare(place)))
+                    .all(|receiver| !receiver.is_tls() || (receiver.service && by_bare(receiver)))
         });
         named && vouched
     }
 
     /// Everything that a reused value must have been sent with before.
-    fn way(&self) -> BTreeSet<&'static str> {
+    fn notes(&self) -> BTreeSet<&'static str> {
         let readers = self.readers();
         readers
             .iter()
-            .map(|place| place.exact)
+            .map(|receiver| receiver.exact)
             .chain(self.ca)
             .collect()
     }
@@ -147,9 +152,9 @@ impl Asked {
 
     fn provider(&self) -> String {
         let endpoints: Vec<String> = self
-            .places
+            .receivers
             .iter()
-            .map(|place| format!("{{dialect: OpenAI, url: \"{}\"}}", place.url))
+            .map(|receiver| format!("{{dialect: OpenAI, url: \"{}\"}}", receiver.url))
             .collect();
         let proxy = self
             .proxy
@@ -162,30 +167,30 @@ impl Asked {
     }
 
     fn surface(&self) -> String {
-        let auth = match self.places[..] {
+        let auth = match self.receivers[..] {
             [_, endpoint, ..] => format!("type: OAuth, tokenUrl: \"{}\"", endpoint.url),
             _ => "type: Bearer".to_owned(),
         };
-        let key = if self.places.len() > 1 {
+        let key = if self.receivers.len() > 1 {
             ""
         } else {
             ", key: client_secret"
         };
         format!(
             "{{apiVersion: toolcrib.dev/v1alpha1, kind: Surface, metadata: {{name: it, namespace: pond}}, spec: {{url: \"{}\", auth: {{{auth}, secretKeyRef: {{name: creds{key}}}}}{}, descriptor: {{version: 2, tools: [{{name: get, inputSchema: {{type: object}}, http: {{method: GET, path: /}}}}]}}}}}}\n---\n",
-            self.places[0].url,
+            self.receivers[0].url,
             self.tls()
         )
     }
 }
 
-fn inputs(object: &str, allowed: &Allowed) -> Inputs {
+fn inputs(object: &str, annotations: &Annotations) -> Inputs {
     let pem = |text: &str| {
         let pem = include_str!("../../../crds/bounds/tests/pond.pem").replace('\n', "\\n");
         format!("\"{text}\\n{pem}\"")
     };
-    let hosts = Vec::from_iter(allowed.hosts.clone()).join(", ");
-    let cas: Vec<String> = allowed
+    let hosts = Vec::from_iter(annotations.hosts.clone()).join(", ");
+    let cas: Vec<String> = annotations
         .cas
         .iter()
         .map(|key| format!("corp/{key}"))
@@ -224,19 +229,19 @@ fn sent(inputs: &Inputs) -> BTreeSet<SecretKeyRef> {
 
 proptest! {
     #[test]
-    fn a_credential_goes_only_where_its_secret_allows(asked in asked(), allowed in allowed()) {
-        let provider = sent(&inputs(&asked.provider(), &allowed));
-        prop_assert_eq!(!provider.is_empty(), asked.is_allowed(&allowed), "provider");
+    fn a_credential_goes_only_where_its_secret_allows(configured_route in configured_route(), annotations in annotations()) {
+        let provider = sent(&inputs(&configured_route.provider(), &annotations));
+        prop_assert_eq!(!provider.is_empty(), configured_route.is_allowed(&annotations), "provider");
 
-        let surface = Asked { proxy: None, ..asked };
-        let sent = sent(&inputs(&surface.surface(), &allowed));
-        prop_assert_eq!(!sent.is_empty(), surface.is_allowed(&allowed), "surface");
+        let surface = ConfiguredRoute { proxy: None, ..configured_route };
+        let sent = sent(&inputs(&surface.surface(), &annotations));
+        prop_assert_eq!(!sent.is_empty(), surface.is_allowed(&annotations), "surface");
     }
 
     #[test]
-    fn while_its_secret_cannot_be_read_a_value_keeps_its_route(before in asked(), after in asked()) {
-        let all = Allowed {
-            hosts: PLACES.iter().flat_map(|place| [place.exact, place.bare]).collect(),
+    fn while_its_secret_cannot_be_read_a_value_keeps_its_route(before in configured_route(), after in configured_route()) {
+        let all = Annotations {
+            hosts: RECEIVERS.iter().flat_map(|receiver| [receiver.exact, receiver.bare]).collect(),
             cas: CAS.into(),
         };
         let agent = ObjectRef::new("pond", "otter");
@@ -250,42 +255,49 @@ proptest! {
         let compiled = compile(&unreadable, &agent).expect("the agent");
         let last_good = LastGood::read(&first.annotations, &first.files);
         let second = materialize(&compiled, &value, &last_good, &[]);
-        prop_assert_eq!(second.missing.is_empty(), after.way().is_subset(&before.way()));
+        prop_assert_eq!(second.missing.is_empty(), after.notes().is_subset(&before.notes()));
     }
 }
 
 /// Earlier releases noted bare hosts, for any scheme and port.
 #[test]
 fn notes_of_an_earlier_release_are_understood() {
-    let allowed = Allowed {
-        hosts: PLACES
+    let annotations = Annotations {
+        hosts: RECEIVERS
             .iter()
-            .flat_map(|place| [place.exact, place.bare])
+            .flat_map(|receiver| [receiver.exact, receiver.bare])
             .collect(),
         cas: CAS.into(),
     };
     let agent = ObjectRef::new("pond", "otter");
     let value = |_: &SecretKeyRef| Some(SecretText::new("s"));
-    for (place, still) in [(PLACES[0], true), (PLACES[1], false), (PLACES[5], true)] {
-        let asked = Asked {
-            places: vec![place],
+    for (receiver, still) in [
+        (RECEIVERS[0], true),
+        (RECEIVERS[1], false),
+        (RECEIVERS[5], true),
+    ] {
+        let configured_route = ConfiguredRoute {
+            receivers: vec![receiver],
             proxy: None,
             ca: None,
         };
-        let mut inputs = inputs(&asked.provider(), &allowed);
+        let mut inputs = inputs(&configured_route.provider(), &annotations);
         let compiled = compile(&inputs, &agent).expect("the agent");
         let mut first = materialize(&compiled, &value, &LastGood::default(), &[]);
         let notes = first
             .annotations
             .get_mut("toolcrib.dev/references")
             .expect("the notes");
-        assert!(notes.contains(&format!("[\"{}\"]", place.exact)), "{notes}");
-        *notes = notes.replace(place.exact, place.bare);
+        assert!(
+            notes.contains(&format!("[\"{}\"]", receiver.exact)),
+            "{notes}"
+        );
+        *notes = notes.replace(receiver.exact, receiver.bare);
 
         inputs.set_secret(secret(), Presence::Unknown("away".to_owned()));
         let compiled = compile(&inputs, &agent).expect("the agent");
         let last_good = LastGood::read(&first.annotations, &first.files);
         let second = materialize(&compiled, &value, &last_good, &[]);
-        assert_eq!(second.missing.is_empty(), still, "{}", place.url);
+        assert_eq!(second.missing.is_empty(), still, "{}", receiver.url);
     }
 }

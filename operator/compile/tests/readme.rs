@@ -7,7 +7,7 @@ use std::path::Path;
 
 use toolcrib_compile::{ObjectRef, Settings, compile, load};
 
-const SPOKEN_OF: &str = r#"
+const MENTIONED_OBJECTS: &str = r#"
 {apiVersion: v1, kind: Service, metadata: {name: trading-api, namespace: trading}, spec: {ports: [{port: 4000}]}}
 ---
 apiVersion: v1
@@ -29,7 +29,7 @@ fn the_objects_of_the_readme_compile_to_its_result() {
     let objects: Vec<&str> = blocks
         .filter_map(|block| block.split("```").next())
         .filter(|block| block.starts_with("apiVersion"))
-        .chain([SPOKEN_OF])
+        .chain([MENTIONED_OBJECTS])
         .collect();
     let loaded = load(
         [("README.md".to_owned(), objects.join("---\n"))],

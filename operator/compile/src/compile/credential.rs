@@ -41,21 +41,21 @@ impl Sources {
 
 /// The object at fault: findings about the agent's own reference belong to the Agent.
 #[derive(Clone, Debug)]
-pub(crate) enum Refused {
+pub(crate) enum CredentialError {
     OnSurface(Finding),
     OnAgent(Finding),
 }
 
-impl Refused {
+impl CredentialError {
     pub fn finding(&self) -> &Finding {
         match self {
-            Refused::OnSurface(finding) | Refused::OnAgent(finding) => finding,
+            CredentialError::OnSurface(finding) | CredentialError::OnAgent(finding) => finding,
         }
     }
 }
 
 /// The chosen Secret, and the object that names it.
-struct Chosen<'a> {
+struct ChosenSecret<'a> {
     kind: CredentialKind,
     namespace: &'a str,
     secret: &'a SecretKey,
@@ -75,7 +75,7 @@ pub(crate) fn resolve(
     resolved: &ResolvedSurface,
     address: &Address,
     sources: &mut Sources,
-) -> Result<Credential, Refused> {
+) -> Result<Credential, CredentialError> {
     let surface_key = &resolved.subject.key;
     let spec_auth = resolved.surface.spec.auth.as_ref();
     let described = resolved.descriptor().and_then(|found| found.auth.as_ref());
@@ -88,12 +88,12 @@ pub(crate) fn resolve(
     };
     let place = |finding: Finding| {
         if chosen.on_agent {
-            Refused::OnAgent(finding)
+            CredentialError::OnAgent(finding)
         } else {
-            Refused::OnSurface(finding)
+            CredentialError::OnSurface(finding)
         }
     };
-    let kind = auth_type(spec_auth, described).map_err(Refused::OnSurface)?;
+    let kind = auth_type(spec_auth, described).map_err(CredentialError::OnSurface)?;
     let keys = secret_keys(kind, chosen.secret, described).map_err(|message| {
         place(Finding::new(
             format!("{}.key", chosen.field),
@@ -102,7 +102,7 @@ pub(crate) fn resolve(
         ))
     })?;
     let secret = ObjectRef::new(chosen.namespace, chosen.secret.name.clone());
-    let route = route(objects, resolved, address, kind).map_err(Refused::OnSurface)?;
+    let route = route(objects, resolved, address, kind).map_err(CredentialError::OnSurface)?;
     let placeholders = keys
         .iter()
         .map(|key| {
@@ -111,8 +111,9 @@ pub(crate) fn resolve(
                 .map(|()| reference.placeholder())
                 .map_err(place)
         })
-        .collect::<Result<Vec<SecretText>, Refused>>()?;
-    let auth = auth(kind, placeholders, spec_auth, described).map_err(Refused::OnSurface)?;
+        .collect::<Result<Vec<SecretText>, CredentialError>>()?;
+    let auth =
+        auth(kind, placeholders, spec_auth, described).map_err(CredentialError::OnSurface)?;
     Ok(Credential {
         kind: chosen.kind,
         auth: Some(auth),
@@ -126,7 +127,7 @@ fn choose<'a>(
     surface: &'a ObjectRef,
     resolved: &ResolvedSurface,
     auth: Option<&'a SurfaceAuth>,
-) -> Result<Option<Chosen<'a>>, Refused> {
+) -> Result<Option<ChosenSecret<'a>>, CredentialError> {
     let consent = if agent.namespace == surface.namespace {
         CredentialConsent::Share
     } else {
@@ -152,7 +153,7 @@ fn choose<'a>(
             })
         });
     if let Some((index, credential)) = per_agent {
-        return Ok(Some(Chosen {
+        return Ok(Some(ChosenSecret {
             kind: CredentialKind::PerAgent,
             namespace: &surface.namespace,
             secret: &credential.secret_key_ref,
@@ -161,7 +162,7 @@ fn choose<'a>(
         }));
     }
     if let Some(secret) = &entry.secret_key_ref {
-        return Ok(Some(Chosen {
+        return Ok(Some(ChosenSecret {
             kind: CredentialKind::PerAgent,
             namespace: &agent.namespace,
             secret,
@@ -173,7 +174,7 @@ fn choose<'a>(
         return Ok(None);
     };
     if auth.fallback == Some(Fallback::Deny) {
-        return Err(Refused::OnAgent(Finding::new(
+        return Err(CredentialError::OnAgent(Finding::new(
             entry_field,
             Code::NoAgentCredential,
             format!(
@@ -182,7 +183,7 @@ fn choose<'a>(
         )));
     }
     match (&auth.secret_key_ref, consent) {
-        (Some(secret), CredentialConsent::Share) => Ok(Some(Chosen {
+        (Some(secret), CredentialConsent::Share) => Ok(Some(ChosenSecret {
             kind: CredentialKind::Surface,
             namespace: &surface.namespace,
             secret,
@@ -190,7 +191,7 @@ fn choose<'a>(
             on_agent: false,
         })),
         (Some(_), CredentialConsent::None | CredentialConsent::PerAgent) => {
-            Err(Refused::OnAgent(Finding::new(
+            Err(CredentialError::OnAgent(Finding::new(
                 entry_field,
                 Code::CredentialNotShared,
                 format!(
@@ -198,7 +199,7 @@ fn choose<'a>(
                 ),
             )))
         }
-        (None, _) => Err(Refused::OnAgent(Finding::new(
+        (None, _) => Err(CredentialError::OnAgent(Finding::new(
             entry_field,
             Code::NoAgentCredential,
             format!(

@@ -10,7 +10,7 @@ use toolcrib_manifest::{
 use crate::canonical::digest::entry_digest;
 use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
 use crate::compile::authority::{Rule, Verb};
-use crate::compile::credential::{self, Credential, Refused};
+use crate::compile::credential::{self, Credential, CredentialError};
 use crate::compile::offer;
 use crate::compile::reach::Reach;
 use crate::compile::work::Work;
@@ -248,8 +248,8 @@ fn callable(
     )
     .map_err(|refused| {
         let subject = match &refused {
-            Refused::OnSurface(_) => surface.clone(),
-            Refused::OnAgent(_) => Subject::new(Kind::Agent, agent),
+            CredentialError::OnSurface(_) => surface.clone(),
+            CredentialError::OnAgent(_) => Subject::new(Kind::Agent, agent),
         };
         refused.finding().report(&subject, &mut work.found);
         because(&subject, refused.finding())

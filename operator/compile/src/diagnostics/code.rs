@@ -1,18 +1,18 @@
-//! Every finding there is: name, meaning, cause and cure.
+//! The closed list of findings: name, meaning, cause and cure.
 //!
-//! One closed enum for the CLI, condition and event reasons, metric labels and the
-//! reference. Not here: a finding about a certain object, which is a [`crate::Diagnostic`].
+//! One enum for the CLI, condition and event reasons, metric labels and the reference. Not here: a
+//! finding about a certain object, which is a [`crate::Diagnostic`].
 //!
-//! Invariant: a code that is declared has all of its texts, and some case produces it
+//! Invariant: each declared code has all of its texts, and some case produces it
 //! (`tests/codes.rs`).
 
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Something that was asked for is not given.
+    /// A part that was asked for is withheld.
     Error,
-    /// Everything is given; somebody should look.
+    /// Nothing is withheld; a person should look at it.
     Warning,
 }
 
@@ -25,16 +25,16 @@ impl Severity {
     }
 }
 
-/// Which condition a finding belongs to.
+/// The condition that a finding belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Concern {
-    /// The object's own spec: `Accepted`.
+    /// `Accepted`: the object's own spec.
     Spec,
-    /// Something that the object refers to: `Resolved`.
+    /// `Resolved`: an object that the spec refers to.
     Reference,
 }
 
-/// Declares the enum, its names and the list of all in one place, so that none is forgotten.
+/// Declares the enum, its names and the list of all codes together, so none can be forgotten.
 macro_rules! codes {
     ($(
         #[doc = $meaning:literal]
@@ -42,8 +42,8 @@ macro_rules! codes {
         cause $cause:literal
         cure $cure:literal
     )+) => {
-        /// Every finding there is. The names are condition reasons, event reasons and metric
-        /// labels: stable, CamelCase.
+        /// All findings. The names are condition reasons, event reasons and metric labels: stable,
+        /// CamelCase.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $meaning] $name,)+
@@ -70,21 +70,21 @@ macro_rules! codes {
                 }
             }
 
-            /// What the code means, in one sentence.
+            /// The meaning of the code, in one sentence.
             pub fn meaning(self) -> &'static str {
                 match self {
                     $(Code::$name => $meaning.trim_ascii(),)+
                 }
             }
 
-            /// What usually leads to it.
+            /// The usual cause.
             pub fn cause(self) -> &'static str {
                 match self {
                     $(Code::$name => $cause,)+
                 }
             }
 
-            /// What to do about it.
+            /// The cure.
             pub fn cure(self) -> &'static str {
                 match self {
                     $(Code::$name => $cure,)+

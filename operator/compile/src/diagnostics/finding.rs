@@ -1,8 +1,8 @@
-//! A finding before it is known which object it belongs to.
+//! A finding without its object, which the caller adds.
 
 use crate::{Code, Diagnostics, Subject};
 
-/// `field` is relative to a place that the reader of the finding knows.
+/// A finding whose `field` is relative to a path that the caller knows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     pub field: String,
@@ -19,7 +19,7 @@ impl Finding {
         }
     }
 
-    /// The same finding, seen from one level up.
+    /// Returns the same finding with `prefix` before its field.
     pub fn within(mut self, prefix: &str) -> Self {
         self.field = join(prefix, &self.field);
         self
@@ -30,7 +30,7 @@ impl Finding {
     }
 }
 
-/// `spec.tools` + `[2].name`, `spec` + `tools`, `spec` + nothing.
+/// Joins a path and a field: `spec.tools` + `[2].name`, `spec` + `tools`, `spec` + nothing.
 pub(crate) fn join(prefix: &str, field: &str) -> String {
     if prefix.is_empty() || field.is_empty() || field.starts_with('[') {
         format!("{prefix}{field}")

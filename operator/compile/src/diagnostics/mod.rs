@@ -1,8 +1,9 @@
-//! What the compiler has to say to a user, as values.
+//! Findings for users, as values.
 //!
-//! A user's mistake is never an `Err`: the broken part is withheld and a [`Diagnostic`]
-//! says which field of which object is wrong and what to do. Messages hold names,
-//! never a credential. Not here: which findings there are ([`Code`]).
+//! A user's mistake is never an `Err`: the broken part is withheld, and a [`Diagnostic`] names the
+//! field and the object and says what to do. Messages hold names, never a credential. Not here:
+//! the
+//! list of findings ([`Code`]).
 
 pub(crate) mod code;
 pub(crate) mod finding;
@@ -22,7 +23,7 @@ pub struct Diagnostic {
     pub field: String,
     pub code: Code,
     pub severity: Severity,
-    /// One sentence that names what is wrong and what to do.
+    /// One sentence with the fault and what to do.
     pub message: String,
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn located(object: &Subject, field: &str, message: &str) -> String {
     }
 }
 
-/// The object a finding is about.
+/// The object that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
     pub kind: Kind,
@@ -71,7 +72,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The kinds that compile reads.
+/// The kinds of objects that compile reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Surface,
@@ -113,13 +114,13 @@ impl Kind {
     }
 }
 
-/// The longest message in bytes. Messages quote names, numbers and values of objects; status,
-/// events, logs and metrics take them from here.
+/// Longest message, in bytes. Messages quote names, numbers and values of objects, and are copied
+/// to status, events, logs and metrics.
 pub(crate) const MESSAGE: usize = 2048;
-/// Findings of one object's compilation or check; status and events show a few, and those that
-/// are found first are those of the object itself.
+/// Limit on findings of one compilation or check. Status and events show a few; the object's own
+/// findings are added first.
 const FINDINGS: usize = 2_048;
-/// The longest path of a field in bytes: keys of maps are part of it.
+/// Longest path of a field, in bytes: keys of maps are part of it.
 const FIELD: usize = 512;
 
 fn shown(text: impl Into<String>, bytes: usize) -> String {
@@ -130,7 +131,7 @@ fn shown(text: impl Into<String>, bytes: usize) -> String {
     }
 }
 
-/// Where findings are collected; knows the object that is being looked at.
+/// Collects findings.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
@@ -162,7 +163,8 @@ impl Diagnostics {
         self.0.is_empty()
     }
 
-    /// Sorted, without repetitions: independent of the order in which things were found.
+    /// Returns the findings sorted and without duplicates, so their order does not depend on the
+    /// code.
     pub fn into_sorted(mut self) -> Vec<Diagnostic> {
         self.0.sort();
         self.0.dedup();
@@ -176,7 +178,7 @@ mod tests {
     use crate::{Settings, check_surface, load};
 
     #[test]
-    fn a_finding_stays_short_whatever_it_quotes() {
+    fn a_finding_stays_short_if_it_quotes_long_texts() {
         let text = format!(
             r#"
 {{"apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface", "metadata": {{"name": "reed", "namespace": "pond"}},

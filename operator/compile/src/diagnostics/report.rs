@@ -1,45 +1,46 @@
-//! What the status of kinds other than Agent is made of.
+//! Reports from which the status of all kinds except Agent is made.
 
 use std::collections::BTreeMap;
 
 use crate::{Diagnostic, ObjectRef, Subject};
 
-/// A Surface by itself.
+/// The report on a Surface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SurfaceReport {
     pub tools: u32,
-    /// `sha256:<hex>` of the resolved descriptor; `None`: there is none.
+    /// `sha256:<hex>` of the resolved descriptor; `None` if there is none.
     pub descriptor_digest: Option<String>,
     /// Agents that declare this surface and have its consent.
     pub consumers: u32,
     pub diagnostics: Vec<Diagnostic>,
-    /// Secrets that it names and that could not be read, with the reason.
+    /// Secrets that the Surface names and that could not be read, with the reason.
     pub unread: BTreeMap<ObjectRef, String>,
 }
 
-/// A ToolGrant, or a ToolDefaults.
+/// The report on a ToolGrant or ToolDefaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantReport {
-    /// Named agents that exist; for ToolDefaults, agents that include them.
+    /// Number of existing agents that it names; for ToolDefaults, of agents that include them.
     pub agents: u32,
-    /// Existing tools that are named; for a ToolGrant, of surfaces that one of its agents declares.
+    /// Number of existing tools that it names; for a ToolGrant, of surfaces that one of its agents
+    /// declares.
     pub tools: u32,
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// A ModelProvider.
+/// The report on a ModelProvider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderReport {
-    /// Keys that are there and usable.
+    /// Number of keys that exist and are usable.
     pub keys: u32,
-    /// Agents whose models can select it.
+    /// Number of agents whose models can select it.
     pub consumers: u32,
     pub diagnostics: Vec<Diagnostic>,
-    /// Secrets that it names and that could not be read, with the reason.
+    /// Secrets that the provider names and that could not be read, with the reason.
     pub unread: BTreeMap<ObjectRef, String>,
 }
 
-/// The first finding against an object's own spec: why it is not `Accepted`.
+/// Returns the first error in an object's own spec: the reason for `Accepted=False`.
 pub fn not_accepted<'a>(
     diagnostics: &'a [Diagnostic],
     object: &'a Subject,
@@ -47,7 +48,7 @@ pub fn not_accepted<'a>(
     errors(diagnostics, object, crate::Concern::Spec).next()
 }
 
-/// Every finding against an object's own spec.
+/// Returns all errors in an object's own spec.
 pub fn all_not_accepted<'a>(
     diagnostics: &'a [Diagnostic],
     object: &'a Subject,
@@ -55,7 +56,7 @@ pub fn all_not_accepted<'a>(
     errors(diagnostics, object, crate::Concern::Spec)
 }
 
-/// The first finding about what an object refers to: why it is not `Resolved`.
+/// Returns the first error in an object's references: the reason for `Resolved=False`.
 pub fn not_resolved<'a>(
     diagnostics: &'a [Diagnostic],
     object: &'a Subject,

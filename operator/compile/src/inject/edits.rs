@@ -1,7 +1,7 @@
-//! A JSON patch that grows by whole operations.
+//! Builds a JSON patch out of whole operations.
 //!
-//! Written by hand and not as a difference of two pods: a difference rewrites array
-//! elements field by field, and would lose fields that are newer than our types.
+//! A patch computed as the difference of two pods would rewrite array elements field by field,
+//! and would lose fields that are newer than our types.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use serde::Serialize;
 #[derive(Debug, Default)]
 pub(super) struct Edits {
     operations: Vec<PatchOperation>,
-    /// Containers (objects, arrays) that an earlier operation made.
+    /// Objects and arrays that an earlier operation created.
     made: BTreeSet<String>,
 }
 
-/// A place in the pod: the parts of a JSON pointer, unescaped.
-pub(super) type Place = Vec<String>;
+/// Path of a value in the pod: the parts of a JSON pointer, unescaped.
+pub(super) type JsonPath = Vec<String>;
 
 /// `at!["spec", "volumes", 3]`.
 macro_rules! at {
@@ -27,24 +27,24 @@ macro_rules! at {
 pub(super) use at;
 
 impl Edits {
-    /// `None`: nothing changes.
+    /// Returns the patch; `None` if nothing changes.
     pub(super) fn into_patch(self) -> Option<Patch> {
         (!self.operations.is_empty()).then_some(Patch(self.operations))
     }
 
-    /// Puts `value` at the end of the array at `place`, which is made when `exists` is
-    /// false and no earlier edit made it.
-    pub(super) fn append(&mut self, place: Place, exists: bool, value: impl Serialize) {
+    /// Appends `value` to the array at `place`. The array is created if `exists` is false and no
+    /// earlier edit created it.
+    pub(super) fn append(&mut self, place: JsonPath, exists: bool, value: impl Serialize) {
         self.ensure(&place, exists, serde_json::json!([]));
         let mut end = place;
         end.push("-".to_string());
         self.add(end, value);
     }
 
-    /// Puts `value` before the element at `index` of an array.
+    /// Inserts `value` before the element at `index` of an array.
     pub(super) fn insert(
         &mut self,
-        place: Place,
+        place: JsonPath,
         exists: bool,
         index: usize,
         value: impl Serialize,
@@ -55,16 +55,22 @@ impl Edits {
         self.add(there, value);
     }
 
-    /// Sets a field of the object at `place`, which is made like in [`Self::append`].
-    pub(super) fn set(&mut self, place: Place, exists: bool, field: &str, value: impl Serialize) {
+    /// Sets a field of the object at `place`, which is created as in [`Self::append`].
+    pub(super) fn set(
+        &mut self,
+        place: JsonPath,
+        exists: bool,
+        field: &str,
+        value: impl Serialize,
+    ) {
         self.ensure(&place, exists, serde_json::json!({}));
         let mut there = place;
         there.push(field.to_string());
         self.add(there, value);
     }
 
-    /// Replaces what is there.
-    pub(super) fn replace(&mut self, place: Place, value: impl Serialize) {
+    /// Replaces the value at `place`.
+    pub(super) fn replace(&mut self, place: JsonPath, value: impl Serialize) {
         self.operations
             .push(PatchOperation::Replace(ReplaceOperation {
                 path: pointer(&place),
@@ -72,8 +78,8 @@ impl Edits {
             }));
     }
 
-    /// Moves an element of an array.
-    pub(super) fn shift(&mut self, place: Place, from: usize, to: usize) {
+    /// Moves an array element to another index.
+    pub(super) fn shift(&mut self, place: JsonPath, from: usize, to: usize) {
         let end = |index: usize| {
             let mut there = place.clone();
             there.push(index.to_string());
@@ -85,7 +91,7 @@ impl Edits {
         }));
     }
 
-    /// Sets an annotation unless it has that value.
+    /// Sets an annotation unless it already has that value.
     pub(super) fn annotation(&mut self, pod: &Pod, name: &str, value: &str) {
         let annotations = pod.metadata.annotations.as_ref();
         if annotations
@@ -102,14 +108,14 @@ impl Edits {
         }
     }
 
-    fn ensure(&mut self, place: &Place, exists: bool, empty: serde_json::Value) {
+    fn ensure(&mut self, place: &JsonPath, exists: bool, empty: serde_json::Value) {
         let key = pointer(place).to_string();
         if !exists && self.made.insert(key) {
             self.add(place.clone(), empty);
         }
     }
 
-    fn add(&mut self, place: Place, value: impl Serialize) {
+    fn add(&mut self, place: JsonPath, value: impl Serialize) {
         self.operations.push(PatchOperation::Add(AddOperation {
             path: pointer(&place),
             value: json(value),
@@ -117,7 +123,7 @@ impl Edits {
     }
 }
 
-fn pointer(place: &Place) -> PointerBuf {
+fn pointer(place: &JsonPath) -> PointerBuf {
     PointerBuf::from_tokens(place)
 }
 

@@ -1,29 +1,29 @@
-//! What must hold of a mediator, whoever else edited the pod.
+//! The rules that a mediator container must keep, even after other webhooks edited the pod.
 //!
-//! Not equality: meshes and identity webhooks add mounts and variables, registry mirrors
-//! rewrite images. Arguments are compared whole. Two hold pods to this: [`check`], when the API server asks again, and the
-//! guard policy of the chart, which reads it as [`Invariants`]
-//! (`charts/toolcrib/guard.json`). Only the guard knows which images, mounts and namespaces
-//! an admin allows.
+//! The rules do not demand equality: meshes and identity webhooks add mounts and variables,
+//! registry mirrors rewrite images. Only the arguments are compared as a whole. The rules are
+//! enforced twice: by [`check`], when the API server calls the webhook again, and by the chart's
+//! guard policy, which gets them as [`Invariants`] (`charts/toolcrib/guard.json`). Only the guard
+//! policy knows the images, mounts and namespaces that an admin allows.
 
 use k8s_openapi::api::core::v1::{Container, Probe, SecurityContext, VolumeMount};
 use serde::Serialize;
 
 use super::InjectConfig;
-use super::refusal::{Refusal, around_agent};
+use super::refusal::{Refusal, name_affixes};
 use crate::names;
 
-/// The program in the mediator's image. Probes need its path: exec has no entrypoint.
+/// The program in the mediator's image. Exec probes need the path; they ignore the entrypoint.
 const PROGRAM: &str = "/toolcrib-sidecar";
 pub(super) const READY: &str = "--ready";
 pub(super) const LIVE: &str = "--live";
 
-/// Environment variable with the pod's name, from where `--pod` takes it. Not `TOOLCRIB_*`:
-/// no such variable is allowed on the mediator, since each mirrors a flag.
+/// Environment variable that holds the pod's name and is the value of `--pod`. The name does not
+/// begin with `TOOLCRIB_`: each such variable mirrors a flag, so none is allowed on the mediator.
 pub(super) const POD_VARIABLE: &str = "POD_NAME";
 pub(super) const POD_FIELD: &str = "metadata.name";
 
-/// Flags by which an installation's decisions reach the mediator.
+/// Flags that pass an installation's settings to the mediator.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Flags {
@@ -43,7 +43,7 @@ const FLAGS: Flags = Flags {
     record_bodies: "--record-bodies",
 };
 
-/// Which volume of ours is where.
+/// Our volumes and their mount paths in the mediator.
 pub(super) const MOUNTS: [(&str, &str); 4] = [
     (names::CONFIG_VOLUME, names::CONFIG_DIR),
     (names::HISTORY_VOLUME, names::HISTORY_DIR),
@@ -51,7 +51,7 @@ pub(super) const MOUNTS: [(&str, &str); 4] = [
     (names::NO_API_TOKEN_VOLUME, names::API_TOKEN_DIR),
 ];
 
-/// What every mediator is told.
+/// Arguments that every mediator gets, whatever the installation's settings are.
 pub(super) fn fixed_arguments() -> [String; 6] {
     [
         format!("--config-dir={}", names::CONFIG_DIR),
@@ -63,16 +63,17 @@ pub(super) fn fixed_arguments() -> [String; 6] {
     ]
 }
 
-/// All of a mediator's arguments, so that no variable which another webhook may set has a say.
+/// All arguments of a mediator. Every flag is set, so a variable that another webhook adds has
+/// no effect.
 pub(super) fn arguments(config: &InjectConfig) -> Vec<String> {
     let mut arguments = fixed_arguments().to_vec();
-    // The mediator keeps to half of its volume; the chart's template divides alike.
+    // The mediator uses half of its volume; the chart's template computes the same share.
     arguments.push(format!(
         "{}{}",
         FLAGS.history_max_bytes,
         config.history_bytes / 2
     ));
-    // Empty says none, whatever OTEL_EXPORTER_OTLP_ENDPOINT another webhook sets.
+    // An empty value disables spans, even if another webhook sets OTEL_EXPORTER_OTLP_ENDPOINT.
     let otlp = config.otlp_endpoint.as_deref().unwrap_or_default();
     arguments.push(format!("{}{otlp}", FLAGS.otlp_endpoint));
     if let Some(port) = config.metrics_port {
@@ -96,16 +97,16 @@ pub(super) fn probe_command(question: &str) -> [String; 4] {
     ]
 }
 
-/// All that the guard policy's template is filled in with.
+/// The values that fill the guard policy's template.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Invariants {
     agent_label: &'static str,
     mediator: &'static str,
     link_audience: &'static str,
-    /// What stands before and after the agent's name in the compiled Secret's name.
-    secret: Around,
-    context_config_map: Around,
+    /// The parts of the compiled Secret's name before and after the agent's name.
+    secret: Affixes,
+    context_config_map: Affixes,
     compiled: Compiled,
     volumes: Volumes,
     /// Volumes that no other container mounts.
@@ -113,7 +114,7 @@ pub struct Invariants {
     mounts: Vec<Mount>,
     foreign_mount_prefixes: &'static [&'static str],
     fixed_arguments: Vec<String>,
-    /// What the chart's values are put behind.
+    /// The flags that precede the chart's values.
     flags: Flags,
     probes: Probes,
     pod_variable: &'static str,
@@ -133,19 +134,20 @@ pub struct Invariants {
     loader_variable_prefix: &'static str,
 }
 
-/// How the objects that the controller writes for an Agent are known.
+/// Names and labels by which the guard policy recognizes the objects that the controller writes
+/// for an Agent.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Compiled {
-    secrets: [Around; 2],
-    config_maps: [Around; 2],
+    secrets: [Affixes; 2],
+    config_maps: [Affixes; 2],
     label: &'static str,
     managed_by_label: &'static str,
     managed_by: &'static str,
 }
 
 #[derive(Debug, Serialize)]
-struct Around {
+struct Affixes {
     before: String,
     after: String,
 }
@@ -173,7 +175,7 @@ struct Probes {
 }
 
 pub fn invariants() -> Invariants {
-    let around = |pattern: (String, String)| Around {
+    let around = |pattern: (String, String)| Affixes {
         before: pattern.0,
         after: pattern.1,
     };
@@ -181,13 +183,13 @@ pub fn invariants() -> Invariants {
         agent_label: names::AGENT_LABEL,
         mediator: names::MEDIATOR_CONTAINER,
         link_audience: names::LINK_AUDIENCE,
-        secret: around(around_agent(names::mediator_secret)),
-        context_config_map: around(around_agent(names::context_config_map)),
+        secret: around(name_affixes(names::mediator_secret)),
+        context_config_map: around(name_affixes(names::context_config_map)),
         compiled: Compiled {
             secrets: [names::mediator_secret, names::identity_secret]
-                .map(|name| around(around_agent(name))),
+                .map(|name| around(name_affixes(name))),
             config_maps: [names::manifest_config_map, names::context_config_map]
-                .map(|name| around(around_agent(name))),
+                .map(|name| around(name_affixes(name))),
             label: names::COMPILED_FOR_LABEL,
             managed_by_label: names::MANAGED_BY_LABEL,
             managed_by: names::FIELD_MANAGER,
@@ -231,7 +233,7 @@ pub fn invariants() -> Invariants {
     }
 }
 
-/// What of it can be said of the container alone.
+/// Checks the rules that concern the container alone; volumes are checked elsewhere.
 pub(super) fn check(found: &Container, config: &InjectConfig) -> Result<(), Refusal> {
     let broken = [
         (
@@ -273,7 +275,8 @@ pub(super) fn check(found: &Container, config: &InjectConfig) -> Result<(), Refu
     }
 }
 
-/// The author of a pod could else switch the record off, or send spans elsewhere.
+/// Compares the arguments. Other arguments would let the author of a pod disable the record, or
+/// send spans elsewhere.
 fn arguments_hold(found: &Container, config: &InjectConfig) -> bool {
     let arguments = found.args.as_deref().unwrap_or_default();
     let ours = self::arguments(config);
@@ -293,7 +296,7 @@ fn variables_hold(found: &Container) -> bool {
     from.is_none() && !variables.any(|variable| steers(&variable.name))
 }
 
-/// With `identity: Pod` the pod's name is who it is.
+/// Checks `POD_NAME`: with `identity: Pod` the pod's name is the agent's identity.
 fn pod_name_holds(found: &Container) -> bool {
     let mut named = found
         .env
@@ -316,8 +319,8 @@ fn mounts_hold(found: &Container) -> bool {
     })
 }
 
-/// The runtime mounts an empty file of the pod's at that path, be it over what names are
-/// resolved by.
+/// Checks the termination message path. The runtime mounts an empty file of the pod there, which
+/// could hide the files that names are resolved with.
 fn message_holds(found: &Container) -> bool {
     let path = found.termination_message_path.as_deref();
     matches!(path, None | Some("/dev/termination-log"))
@@ -338,8 +341,8 @@ fn is_floor(context: &SecurityContext) -> bool {
         && dropped.is_some_and(|names| names.iter().any(|name| name == "ALL"))
 }
 
-/// The kubelet starts what probes and hooks name inside the container, with its files: the
-/// mediator's program with other arguments, too.
+/// Checks probes and hooks. The kubelet runs their commands inside the container, with access to
+/// its files: such a command could be the mediator's own program with other arguments.
 fn commands_hold(found: &Container) -> bool {
     let asks = |probe: &Option<Probe>, question: &str| {
         let exec = probe.as_ref().and_then(|probe| probe.exec.as_ref());

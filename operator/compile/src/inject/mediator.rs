@@ -1,4 +1,4 @@
-//! Our container and our volumes.
+//! The mediator's container and volumes.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
@@ -9,20 +9,21 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::edits::{Edits, at};
-use super::refusal::{Refusal, Slot, is_known};
+use super::refusal::{ContainerList, Refusal, is_known};
 use super::{InjectConfig, invariants};
 use crate::names;
 
-/// Value of the annotation on injected pods; goes up when their shape changes.
+/// Value of the annotation on injected pods. It increases when the shape of injected pods changes.
 pub(super) const INJECTION_VERSION: &str = "2";
 
-/// How long a link token lives; the kubelet renews it at four fifths.
+/// Lifetime of a link token; the kubelet renews the token after four fifths of it.
 const LINK_TOKEN_SECONDS: i64 = 3600;
 
-/// World-readable within the pod: only the mediator mounts it, with whatever user it has.
+/// File mode of the volumes. The files are readable by every user, since the mediator may run as
+/// any user and no other container mounts them.
 const READABLE: i32 = 0o444;
 
-/// The image's user, where the pod's own would be root.
+/// The image's user, set if the pod would otherwise run the mediator as root.
 const USER: i64 = 65532;
 
 pub(super) fn add_volumes(
@@ -46,8 +47,8 @@ pub(super) fn add_volumes(
     Ok(())
 }
 
-/// Puts the mediator after the last container of a mesh, else first. One that is there
-/// already is checked and, where a mesh came in after it, moved.
+/// Inserts the mediator after the last init container of a mesh, or else as the first one. An
+/// existing mediator is checked, and moved if a mesh was injected after it.
 pub(super) fn add_container(
     spec: &PodSpec,
     config: &InjectConfig,
@@ -57,7 +58,7 @@ pub(super) fn add_container(
     let init = spec.init_containers.as_deref().unwrap_or_default();
     let after_mesh = init
         .iter()
-        .rposition(|container| is_known(container, Slot::Init))
+        .rposition(|container| is_known(container, ContainerList::Init))
         .map_or(0, |last| last + 1);
     let wanted = container(spec, config);
     match init
@@ -68,7 +69,7 @@ pub(super) fn add_container(
         Some(index) => {
             invariants::check(&init[index], config)?;
             if index < after_mesh {
-                // Taking it out shifts the mesh's last container down by one.
+                // Removing the mediator shifts the mesh's last container down by one.
                 edits.shift(place, index, after_mesh - 1);
             }
         }
@@ -76,7 +77,7 @@ pub(super) fn add_container(
     Ok(())
 }
 
-/// Those of the pod stay: its own images are pulled with them.
+/// Adds the pull secrets of the installation. The pod's own stay: they pull the pod's images.
 pub(super) fn add_pull_secrets(spec: &PodSpec, config: &InjectConfig, edits: &mut Edits) {
     let existing = spec.image_pull_secrets.as_deref().unwrap_or_default();
     for name in &config.image_pull_secrets {
@@ -100,8 +101,9 @@ fn volumes(agent: &str, config: &InjectConfig) -> [Volume; 5] {
             secret: Some(SecretVolumeSource {
                 secret_name: Some(names::mediator_secret(agent)),
                 default_mode: Some(READABLE),
-                // Without it the kubelet keeps a deleted Secret's files for as long as
-                // the pod runs; with it they vanish, which is how access is withdrawn.
+                // If the Secret is deleted, the kubelet removes the files of an optional
+                // volume, which withdraws access. It would keep the files of any other
+                // volume for as long as the pod runs.
                 optional: Some(true),
                 ..SecretVolumeSource::default()
             }),
@@ -143,8 +145,8 @@ fn volumes(agent: &str, config: &InjectConfig) -> [Volume; 5] {
     ]
 }
 
-/// Whether a volume is the one we would make. Defaults that the API server fills in and
-/// another installation's size limit do not matter.
+/// Whether a volume has the source that we would write. Defaults that the API server fills in and
+/// another installation's size limit are ignored.
 fn same_source(found: &Volume, ours: &Volume) -> bool {
     let secret = |volume: &Volume| {
         volume.secret.as_ref().map(|secret| {
@@ -198,7 +200,7 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
         image_pull_policy: config
             .image_pull_policy
             .map(|policy| policy.as_str().to_string()),
-        // What makes an init container a native sidecar: it starts before the runner,
+        // `Always` makes an init container a native sidecar: it starts before the runner,
         // outlives it, and does not keep a Job from completing.
         restart_policy: Some("Always".to_string()),
         args: Some(invariants::arguments(config)),
@@ -232,16 +234,16 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
                 })
                 .collect(),
         ),
-        // The kubelet starts the runner's containers when this succeeds. A mediator that
-        // found no files ends and is started again, which is what makes the kubelet look.
+        // The kubelet starts the runner's containers when this probe succeeds. A mediator that
+        // finds no files exits; the restart makes the kubelet look for the files again.
         startup_probe: Some(Probe {
             period_seconds: Some(1),
             timeout_seconds: Some(3),
             failure_threshold: Some(60),
             ..probe(invariants::READY)
         }),
-        // An exec probe starts a process in the node's runtime, about a tenth of a second of
-        // CPU each: seldom, since both answers change seldom.
+        // An exec probe starts a process in the node's runtime, which takes about 0.1 s of CPU.
+        // The period is long, since readiness and liveness change seldom.
         readiness_probe: Some(Probe {
             period_seconds: Some(10),
             timeout_seconds: Some(3),
@@ -255,7 +257,7 @@ fn container(spec: &PodSpec, config: &InjectConfig) -> Container {
             ..probe(invariants::LIVE)
         }),
         security_context: Some(security_context(spec)),
-        // Its one clear line on stderr is what `kubectl describe` shows.
+        // After a failure `kubectl describe` shows the end of the log: one clear line.
         termination_message_policy: Some("FallbackToLogsOnError".to_string()),
         ..Container::default()
     }
@@ -270,8 +272,8 @@ fn probe(question: &str) -> Probe {
     }
 }
 
-/// Passes Pod Security `restricted`. No user is set where the pod sets one, or where the
-/// namespace's policy may: the image's own is 65532.
+/// A security context that passes Pod Security `restricted`. The user is left unset if the pod
+/// sets one or the namespace's policy may set one: the image's own user is 65532.
 fn security_context(spec: &PodSpec) -> SecurityContext {
     let pod_user = spec
         .security_context

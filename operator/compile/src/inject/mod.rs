@@ -1,19 +1,23 @@
-//! Injection: what must change in a pod so that it runs an agent.
+//! Injection: the changes that make a pod run an agent behind its mediator.
 //!
-//! [`inject`] is a function of the pod, the Agent and the installation's settings. It
-//! reads no compilation and nothing that ToolDefaults may set, so that a webhook that
-//! started a second ago gives the same answer as one that is warm.
+//! [`inject`] is a function of the pod, the Agent and the installation's settings. It reads no
+//! compilation and nothing that ToolDefaults may set, so a webhook that has just started gives
+//! the same answer as one with a full cache.
 //!
-//! Invariants: a second pass over the result changes nothing ([`Injection::AlreadyInjected`]);
-//! a user's containers are neither removed nor reordered, and of their fields only the
-//! environment, the mounts and the dropped capabilities grow; a pod that would give the
-//! agent's container the mediator's network, processes or secrets is refused with a text
-//! that says what to do. Other webhooks edit pods too: what they do to our container is
-//! checked for what matters, not for equality, and whatever they add is injected when the
-//! API server asks again.
+//! Invariants:
 //!
-//! In reading order: [`refusal`] (what cannot be injected), [`mediator`] (our container and
-//! volumes), [`invariants`] (what must hold of it later), [`runner`] (what an app container gets), [`edits`] (the patch).
+//! - A second pass over the result changes nothing ([`Injection::AlreadyInjected`]).
+//! - Users' containers are neither removed nor reordered. Of their fields only the environment,
+//!   the mounts and the dropped capabilities grow.
+//! - A pod that would give the agent's container the mediator's network, processes or secrets is
+//!   refused with a text that says what to do.
+//! - Other webhooks edit pods too. Their edits of the mediator's container are checked against
+//!   the invariants, not for equality. Containers that they add are edited when the API server
+//!   calls the webhook again.
+//!
+//! Reading order: [`refusal`] (pods that cannot be injected), [`mediator`] (its container and
+//! volumes), [`invariants`] (the rules for a mediator in an admitted pod), [`runner`] (edits of
+//! the user's containers), [`edits`] (the patch).
 
 mod edits;
 mod invariants;
@@ -31,39 +35,39 @@ pub use refusal::Refusal;
 use crate::names;
 use edits::Edits;
 
-/// What an installation decides about every mediator.
+/// An installation's settings for all mediators.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InjectConfig {
     /// The mediator's image.
     pub image: String,
-    /// `None`: the API server's default for the image's tag.
+    /// `None`: the API server's default for the image's tag applies.
     pub image_pull_policy: Option<PullPolicy>,
-    /// Secrets of the agents' namespaces with which the mediator's image is pulled.
+    /// Secrets in the agents' namespaces that hold credentials for pulling the mediator's image.
     pub image_pull_secrets: Vec<String>,
     pub resources: ResourceRequirements,
-    /// Size limit of the record's volume, in bytes; the mediator keeps to half of it.
+    /// Size limit of the record's volume, in bytes; the mediator uses half of it.
     pub history_bytes: u64,
-    /// Longest silence of a stream while rounds are hidden. `None`: the mediator's default.
+    /// Longest silence of a stream during hidden rounds. `None`: the mediator's default.
     pub keepalive: Option<std::time::Duration>,
     /// Whether the mediator prints bodies of requests and responses on stdout.
     pub record_bodies: bool,
     /// Base URL of an OTLP receiver for the mediator's spans. `None`: no spans.
     pub otlp_endpoint: Option<String>,
-    /// Where the mediator serves its metrics to the pod's network. `None`: nowhere.
+    /// Port of the mediator's metrics. `None`: no metrics are served.
     pub metrics_port: Option<u16>,
-    /// What an admin allows agents' pods besides.
+    /// Exceptions that an admin allows for agents' pods.
     pub allowances: Allowances,
 }
 
-/// What an admin allows containers of agents' pods, which is refused otherwise. The guard policy
-/// has the same from the chart's values.
+/// Exceptions for the containers of agents' pods that an admin allows. The guard policy gets the
+/// same exceptions from the chart's values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowances {
-    /// As `SYS_TIME`: capabilities besides `names::ALLOWED_CAPABILITIES`.
+    /// Capabilities such as `SYS_TIME`, in addition to `names::ALLOWED_CAPABILITIES`.
     pub capabilities: Vec<String>,
-    /// Folders of the node, and all below them, besides `names::ALLOWED_HOST_PATHS`.
+    /// Folders of the node with everything below them, in addition to `names::ALLOWED_HOST_PATHS`.
     pub host_paths: Vec<String>,
-    /// AppArmor `Unconfined`, and SELinux users, roles and types of the pod's choice.
+    /// AppArmor `Unconfined`, and SELinux users, roles and types that the pod chooses.
     pub unconfined: bool,
 }
 
@@ -96,22 +100,22 @@ impl PullPolicy {
     }
 }
 
-/// Size of the record's volume when nothing else is said: the mediator's own default for
-/// its cap is half of it.
+/// Default size of the record's volume: twice the mediator's default cap, since the mediator uses
+/// half of the volume.
 pub const DEFAULT_HISTORY_BYTES: u64 = 128 * 1024 * 1024;
 
-/// What an admission of a pod comes to.
+/// The outcome of a pod's admission.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Injection {
-    /// The pod runs the agent once this is applied.
+    /// The patch that makes the pod run the agent.
     Injected(Patch),
-    /// It does already.
+    /// The pod is injected already.
     AlreadyInjected,
-    /// It must not.
+    /// The pod cannot run the agent.
     Refused(Refusal),
 }
 
-/// The name of the agent that a pod runs; `None`: a pod that is none of our business.
+/// Returns the name of the agent that a pod runs; `None` if the pod runs no agent.
 pub fn agent_of(pod: &Pod) -> Option<&str> {
     pod.metadata
         .labels
@@ -120,8 +124,8 @@ pub fn agent_of(pod: &Pod) -> Option<&str> {
         .map(String::as_str)
 }
 
-/// See the module. `pod` is as it came to admission, `agent` the Agent of its namespace
-/// that its label names.
+/// Injects the mediator of `agent` into `pod`, as described in the module doc. `pod` is the pod
+/// under admission; `agent` is the Agent of its namespace that its label names.
 pub fn inject(pod: &Pod, agent: &Agent, config: &InjectConfig) -> Injection {
     match edits(pod, agent, config) {
         Err(refusal) => Injection::Refused(refusal),
@@ -137,7 +141,7 @@ fn edits(pod: &Pod, agent: &Agent, config: &InjectConfig) -> Result<Edits, Refus
     let spec = refusal::check(pod, agent, &config.allowances)?;
     let mut edits = Edits::default();
     edits.annotation(pod, names::INJECTED_ANNOTATION, mediator::INJECTION_VERSION);
-    // The runner's containers first, while their indices are still those of the pod.
+    // Runner containers come first: their indices still match the pod's.
     runner::edit_containers(pod, spec, name, &mut edits)?;
     mediator::add_volumes(spec, name, config, &mut edits)?;
     mediator::add_container(spec, config, &mut edits)?;

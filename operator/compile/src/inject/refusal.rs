@@ -1,8 +1,8 @@
-//! Pods that cannot run an agent, and what their author should do instead.
+//! Pods that cannot run an agent, with advice for their author.
 //!
-//! Each of these would let the agent's container see or steer what only the mediator may.
-//! The guard policy checks the admitted pod again without us; here the author gets the
-//! reason at once.
+//! Each of these pods would let the agent's container read or control something that is reserved
+//! for the mediator. The guard policy checks the admitted pod again, without the webhook. Here
+//! the author gets the reason at once.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use toolcrib_crds::{Agent, Identity};
 use super::Allowances;
 use crate::names;
 
-/// Why a pod is not injected. `Display` is the text that its author gets.
+/// Why a pod is not injected. `Display` is the text for the pod's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The pod's label names another agent than the one that was looked up.
@@ -23,47 +23,48 @@ pub enum Refusal {
     AgentDeleted { agent: String },
     /// The pod's name is its identity, and has a dot.
     DottedIdentity { name: String },
-    /// The pod has no containers: not a pod that the API server would take.
+    /// The pod has no containers, so the API server would refuse it too.
     NoSpec,
     /// Windows nodes have no mediator.
     Windows,
     /// A field that shares the node's or the other containers' namespaces.
     SharedNamespace { field: &'static str },
-    /// DNS or hosts that would send the mediator elsewhere.
+    /// DNS settings or hosts entries that could send the mediator's requests to another host.
     NameResolution { field: &'static str },
-    /// A container named like the mediator that is not ours.
+    /// A container has the mediator's name and is not the mediator.
     ReservedContainer { why: &'static str },
-    /// A volume named like one of ours that is not.
+    /// A volume has the name of one of our volumes and another source.
     ReservedVolume { volume: String },
-    /// A container mounts a volume that only the mediator may.
+    /// A container mounts a volume that is reserved for the mediator.
     ReservedMount { container: String, volume: String },
-    /// A container mounts something where the context goes.
+    /// A container mounts something at the path of the agent's context.
     OccupiedPath { container: String, path: String },
-    /// A container or volume takes a compiled Secret by name.
+    /// A container or volume refers to a compiled Secret by name.
     CompiledSecret { place: String, secret: String },
-    /// A volume asks for a token of the link's audience.
+    /// A volume requests a token with the link's audience.
     LinkToken { volume: String },
-    /// A container has every right on the node.
+    /// A container is privileged.
     Privileged { container: String },
-    /// A container may see or redirect the pod's traffic or processes.
+    /// A container adds a capability that can watch or redirect the pod's traffic or processes.
     Capability {
         container: String,
         capability: String,
     },
-    /// A container named like a mesh's setup has its capability, and runs something else.
+    /// A container named like a mesh's setup container has its capability, and runs another
+    /// program.
     MeshSetup {
         container: String,
         capability: String,
     },
     /// A volume is a folder of the node.
     HostPath { volume: String, path: String },
-    /// A container, or the whole pod, is taken out of the node's confinement.
+    /// A container, or the whole pod, is exempt from the node's confinement.
     Unconfined { place: String, what: String },
     /// A container sets a variable that we set.
     EnvConflict { container: String, variable: String },
-    /// A container takes NO_PROXY from somewhere we cannot extend.
+    /// A container takes NO_PROXY from a source that the webhook cannot extend.
     ProxyConflict { container: String, variable: String },
-    /// A container declares a port that is the mediator's.
+    /// A container declares a port of the mediator.
     PortConflict { container: String, port: i32 },
 }
 
@@ -177,7 +178,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Everything that can be said before a patch is made.
+/// Makes all checks that need no patch.
 pub(super) fn check<'a>(
     pod: &'a Pod,
     agent: &Agent,
@@ -227,38 +228,39 @@ pub(super) fn check<'a>(
     Ok(spec)
 }
 
-/// Where a container stands.
+/// The list of the pod that a container is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum ContainerList {
     Init,
     App,
 }
 
-pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (&Container, Slot)> {
+pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = (&Container, ContainerList)> {
     let init = spec.init_containers.iter().flatten();
-    init.map(|container| (container, Slot::Init)).chain(
-        spec.containers
-            .iter()
-            .map(|container| (container, Slot::App)),
-    )
+    init.map(|container| (container, ContainerList::Init))
+        .chain(
+            spec.containers
+                .iter()
+                .map(|container| (container, ContainerList::App)),
+        )
 }
 
 /// Whether a container is a mesh's or another injector's, by a closed list of names.
-pub(super) fn is_known(container: &Container, slot: Slot) -> bool {
-    let known: &[&str] = match slot {
-        Slot::Init => &names::MESH_INIT_CONTAINERS,
-        Slot::App => &names::SIDECAR_CONTAINERS,
+pub(super) fn is_known(container: &Container, list: ContainerList) -> bool {
+    let known: &[&str] = match list {
+        ContainerList::Init => &names::MESH_INIT_CONTAINERS,
+        ContainerList::App => &names::SIDECAR_CONTAINERS,
     };
     known.contains(&container.name.as_str())
 }
 
-/// Whether a container is one of a mesh's that set up the very redirection that others must
-/// not; it needs the network's capabilities. One that runs anything else than the mesh's injector
-/// makes it run is an init container like others.
-pub(super) fn redirects(container: &Container, slot: Slot) -> bool {
+/// Whether a container is a mesh's setup container, which redirects the pod's traffic and needs
+/// network capabilities for it. A container of that name that runs another program than the
+/// mesh's injector writes is treated as any other init container.
+pub(super) fn redirects(container: &Container, list: ContainerList) -> bool {
     let mut setups = names::MESH_SETUPS.iter();
     match setups.find(|setup| setup.name == container.name) {
-        Some(setup) if slot == Slot::Init => runs(container, setup),
+        Some(setup) if list == ContainerList::Init => runs(container, setup),
         Some(_) | None => false,
     }
 }
@@ -334,7 +336,7 @@ fn check_resolution(spec: &PodSpec) -> Result<(), Refusal> {
 
 fn check_volume(volume: &Volume, allowances: &Allowances) -> Result<(), Refusal> {
     if names::VOLUMES.contains(&volume.name.as_str()) {
-        // Ours or reserved: the mediator's module compares it.
+        // One of our volumes, or a reserved name: the module `mediator` compares it.
         return Ok(());
     }
     if let Some(host) = &volume.host_path
@@ -374,7 +376,7 @@ fn check_volume(volume: &Volume, allowances: &Allowances) -> Result<(), Refusal>
     }
     let local =
         |secret: &Option<LocalObjectReference>| secret.as_ref().map(|secret| secret.name.clone());
-    // Those of drivers inside Kubernetes are mostly gone, and their fields still there.
+    // Most drivers inside Kubernetes were removed; their fields remain in the API.
     let by_driver = [
         volume
             .csi
@@ -417,14 +419,14 @@ fn check_volume(volume: &Volume, allowances: &Allowances) -> Result<(), Refusal>
 
 fn check_container(
     container: &Container,
-    slot: Slot,
+    list: ContainerList,
     allowances: &Allowances,
 ) -> Result<(), Refusal> {
     if container.name == names::MEDIATOR_CONTAINER {
-        return match slot {
-            // The mediator's module compares it.
-            Slot::Init => Ok(()),
-            Slot::App => Err(Refusal::ReservedContainer {
+        return match list {
+            // The module `mediator` compares it.
+            ContainerList::Init => Ok(()),
+            ContainerList::App => Err(Refusal::ReservedContainer {
                 why: "is not an init container",
             }),
         };
@@ -467,7 +469,7 @@ fn check_container(
             });
         }
     }
-    let needed: &[&str] = match redirects(container, slot) {
+    let needed: &[&str] = match redirects(container, list) {
         true => &names::MESH_SETUP_CAPABILITIES,
         false => &[],
     };
@@ -514,7 +516,8 @@ fn check_privilege(
     Ok(())
 }
 
-/// The mediator's container, too: its files are what the node's confinement keeps others from.
+/// Checks AppArmor and SELinux, of the mediator's container as well: the node's confinement
+/// protects its files from other processes.
 fn check_confinement(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
     let refused = |place: String, what: &str| {
         let what = what.to_string();
@@ -558,7 +561,8 @@ fn check_confinement(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// As Pod Security `baseline` reads it: a level is an OpenShift namespace's own.
+/// Whether Pod Security `baseline` accepts the options. A level is allowed, since OpenShift gives
+/// each namespace its own.
 fn is_confined(options: &SELinuxOptions) -> bool {
     let given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
     let kind = options.type_.as_deref().unwrap_or_default();
@@ -567,7 +571,7 @@ fn is_confined(options: &SELinuxOptions) -> bool {
         && (kind.is_empty() || names::ALLOWED_SELINUX_TYPES.contains(&kind))
 }
 
-/// Runtimes take `CAP_NET_RAW`, `net_raw` and `NET_RAW` alike.
+/// Removes the prefix: runtimes accept `CAP_NET_RAW`, `net_raw` and `NET_RAW` alike.
 pub(super) fn bare_capability(name: &str) -> String {
     let upper = name.to_ascii_uppercase();
     upper.strip_prefix("CAP_").unwrap_or(&upper).to_string()
@@ -583,14 +587,15 @@ fn check_secret(name: Option<&str>, place: impl Fn() -> String) -> Result<(), Re
     }
 }
 
-/// Any agent's: pods of one agent have no business with another's either.
+/// Whether a Secret's name is that of any agent's compiled Secret. A pod must not mount another
+/// agent's Secret either.
 fn is_mediator_secret(name: &str) -> bool {
-    let (before, after) = around_agent(names::mediator_secret);
+    let (before, after) = name_affixes(names::mediator_secret);
     name.starts_with(&before) && name.ends_with(&after)
 }
 
-/// What stands around the agent's name in a name that is made of it.
-pub(super) fn around_agent(name: fn(&str) -> String) -> (String, String) {
+/// Splits a name pattern into the parts before and after the agent's name.
+pub(super) fn name_affixes(name: fn(&str) -> String) -> (String, String) {
     let pattern = name("*");
     match pattern.split_once('*') {
         Some((before, after)) => (before.to_string(), after.to_string()),

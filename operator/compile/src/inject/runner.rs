@@ -1,12 +1,12 @@
-//! What the user's containers get: the way to the mediator, the context, and one
-//! capability less.
+//! Edits of the user's containers: variables that point to the mediator, the context mount, and
+//! one capability less.
 
 use k8s_openapi::api::core::v1::{
     Container, EnvVar, EnvVarSource, Pod, PodSpec, SecretKeySelector, VolumeMount,
 };
 
-use super::edits::{Edits, Place, at};
-use super::refusal::{Refusal, Slot, bare_capability, is_known, redirects};
+use super::edits::{Edits, JsonPath, at};
+use super::refusal::{ContainerList, Refusal, bare_capability, is_known, redirects};
 use crate::names;
 
 pub(super) fn edit_containers(
@@ -29,7 +29,7 @@ pub(super) fn edit_containers(
     for (index, container) in spec.containers.iter().enumerate() {
         let place = at!["spec", "containers", index];
         drop_net_raw(container, &place, edits);
-        if is_known(container, Slot::App) {
+        if is_known(container, ContainerList::App) {
             continue;
         }
         add_environment(container, &place, agent, on_conflict, edits)?;
@@ -37,25 +37,26 @@ pub(super) fn edit_containers(
         add_context(container, &place, edits)?;
     }
     for (index, container) in spec.init_containers.iter().flatten().enumerate() {
-        if !redirects(container, Slot::Init) && container.name != names::MEDIATOR_CONTAINER {
+        if !redirects(container, ContainerList::Init) && container.name != names::MEDIATOR_CONTAINER
+        {
             drop_net_raw(container, &at!["spec", "initContainers", index], edits);
         }
     }
     Ok(())
 }
 
-/// What happens to a variable of ours that the container sets itself.
+/// What to do if the container sets one of our variables itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnConflict {
     Refuse,
     Override,
-    /// Of a model API; of what only we name it is refused.
+    /// Keeps the container's variable of a model API; any other variable is refused.
     Keep,
 }
 
 fn add_environment(
     container: &Container,
-    place: &Place,
+    place: &JsonPath,
     agent: &str,
     on_conflict: OnConflict,
     edits: &mut Edits,
@@ -64,7 +65,7 @@ fn add_environment(
     for variable in variables(existing, agent, on_conflict) {
         match existing
             .iter()
-            // Of several of one name the kubelet takes the last.
+            // The kubelet uses the last of several variables with one name.
             .rposition(|other| other.name == variable.name)
         {
             None => edits.append(within(place, &["env"]), container.env.is_some(), variable),
@@ -85,8 +86,8 @@ fn add_environment(
     Ok(())
 }
 
-/// What the container is to have. An API that it may keep is kept whole: our token must not go
-/// to its address, nor its key to ours.
+/// The variables that the container must have. A model API that the container may keep is kept
+/// with both of its variables: our token must not go to its address, nor its key to ours.
 fn variables(existing: &[EnvVar], agent: &str, on_conflict: OnConflict) -> Vec<EnvVar> {
     let sets = |ours: &EnvVar| {
         existing
@@ -105,12 +106,12 @@ fn variables(existing: &[EnvVar], agent: &str, on_conflict: OnConflict) -> Vec<E
         .collect()
 }
 
-/// The key is the runner's bearer token, from the Secret: the webhook that writes this holds
-/// no secret.
+/// The variables for an agent's containers. The key is the runner's bearer token, by reference to
+/// the Secret: the webhook that writes this holds no secret.
 struct Variables {
-    /// What the official SDKs read: each API's base URL and key.
+    /// The variables that the official SDKs read: each API's base URL and key.
     apis: [[EnvVar; 2]; 2],
-    /// What a program that knows us reads, and `mcp.json` names.
+    /// Toolcrib's own variables, for programs written for it and for `mcp.json`.
     own: [EnvVar; 2],
 }
 
@@ -166,8 +167,12 @@ fn same_variable(found: &EnvVar, ours: &EnvVar) -> bool {
 
 const LOOPBACK: [&str; 2] = ["127.0.0.1", "localhost"];
 
-/// A runner behind a proxy must not send its calls to the mediator there.
-fn extend_no_proxy(container: &Container, place: &Place, edits: &mut Edits) -> Result<(), Refusal> {
+/// Adds loopback to NO_PROXY, so that calls to the mediator do not go through a proxy.
+fn extend_no_proxy(
+    container: &Container,
+    place: &JsonPath,
+    edits: &mut Edits,
+) -> Result<(), Refusal> {
     let existing = container.env.as_deref().unwrap_or_default();
     let proxied = |names: [&str; 3]| {
         existing
@@ -179,8 +184,8 @@ fn extend_no_proxy(container: &Container, place: &Place, edits: &mut Edits) -> R
     if !upper && !lower {
         return Ok(());
     }
-    // Libraries differ in which of the two they read first, so where one is there it is
-    // extended, whichever proxy variable is set.
+    // Libraries differ in which of the two names they read first, so an existing variable is
+    // extended whichever proxy variable is set.
     for (name, needed) in [(names::ENV_NO_PROXY, true), ("no_proxy", lower)] {
         let Some(index) = existing.iter().rposition(|variable| variable.name == name) else {
             if needed {
@@ -212,7 +217,7 @@ fn extend_no_proxy(container: &Container, place: &Place, edits: &mut Edits) -> R
     Ok(())
 }
 
-/// `None`: nothing is missing.
+/// Returns the extended value; `None` if it already has both hosts.
 fn extended(value: &str) -> Option<String> {
     let mut hosts: Vec<&str> = value
         .split(',')
@@ -230,7 +235,7 @@ fn extended(value: &str) -> Option<String> {
     Some(hosts.join(","))
 }
 
-fn add_context(container: &Container, place: &Place, edits: &mut Edits) -> Result<(), Refusal> {
+fn add_context(container: &Container, place: &JsonPath, edits: &mut Edits) -> Result<(), Refusal> {
     let existing = container.volume_mounts.as_deref().unwrap_or_default();
     let at_path = existing
         .iter()
@@ -258,9 +263,9 @@ fn add_context(container: &Container, place: &Place, edits: &mut Edits) -> Resul
     }
 }
 
-/// The pod's containers share a network namespace: with a raw socket a root runner could
-/// read what the mediator sends.
-fn drop_net_raw(container: &Container, place: &Place, edits: &mut Edits) {
+/// Drops NET_RAW. The pod's containers share a network namespace: with a raw socket, a runner that
+/// is root could read the mediator's traffic.
+fn drop_net_raw(container: &Container, place: &JsonPath, edits: &mut Edits) {
     const NET_RAW: &str = "NET_RAW";
     let context = container.security_context.as_ref();
     let capabilities = context.and_then(|context| context.capabilities.as_ref());
@@ -302,7 +307,7 @@ fn drop_net_raw(container: &Container, place: &Place, edits: &mut Edits) {
     }
 }
 
-fn within(place: &Place, parts: &[&str]) -> Place {
+fn within(place: &JsonPath, parts: &[&str]) -> JsonPath {
     let mut there = place.clone();
     there.extend(parts.iter().map(|part| part.to_string()));
     there

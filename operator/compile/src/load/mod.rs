@@ -1,8 +1,9 @@
 //! Objects from YAML text: the offline counterpart of the controller's snapshot.
 //!
-//! Pure: the caller reads the files. Values of Secrets are handed back beside the
-//! [`Inputs`], never in them. What the API server would prune is pruned here too, with a
-//! warning. Documents of kinds that compile does not read are handed back as they are.
+//! Pure: the caller reads the files. Values of Secrets are returned beside the [`Inputs`], never
+//! in
+//! them. Fields that the API server would prune are pruned here too, with a warning. Documents of
+//! kinds that compile does not read are returned unchanged.
 
 pub mod yaml;
 
@@ -31,23 +32,23 @@ use crate::{
     SecretKeyRef, ServiceFacts, Settings, Subject,
 };
 
-/// What a set of YAML texts holds.
+/// The objects of a set of YAML texts.
 #[derive(Clone, Debug)]
 pub struct LoadResult {
     pub inputs: Inputs,
     /// The values of all Secrets among the documents.
     pub secrets: BTreeMap<SecretKeyRef, SecretText>,
-    /// Where each object stands.
+    /// The origin of each object.
     pub origins: BTreeMap<Subject, Origin>,
     /// Documents of other kinds: Deployments, Pods, …
     pub others: Vec<OtherDocument>,
-    /// Findings about objects: fields that are not known, objects that do not read.
+    /// Findings about objects: unknown fields, objects that cannot be decoded.
     pub diagnostics: Vec<Diagnostic>,
-    /// Texts that are no objects at all.
+    /// Texts that are not objects at all.
     pub errors: Vec<DocumentError>,
 }
 
-/// A document's place: the path as it was given, and its number in the file, from 1.
+/// Origin of a document: the path as given, and its number in the file, from 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     pub path: String,
@@ -67,8 +68,8 @@ pub struct DocumentError {
     pub message: String,
 }
 
-/// Reads texts `(path, YAML)`. Never fails as a whole: what does not read is in `errors`
-/// or `diagnostics`, and gives nothing.
+/// Reads texts `(path, YAML)`. It never fails as a whole: a text or object that cannot be decoded
+/// is left out, and is in `errors` or `diagnostics`.
 pub fn load(
     documents: impl IntoIterator<Item = (String, String)>,
     settings: Settings,
@@ -76,7 +77,7 @@ pub fn load(
     load_into(documents, settings, "default")
 }
 
-/// The same, with the namespace of objects that name none.
+/// Does the same as [`load`], with a namespace for objects that name none.
 pub fn load_into(
     documents: impl IntoIterator<Item = (String, String)>,
     settings: Settings,
@@ -103,7 +104,7 @@ pub fn load_into(
 }
 
 struct Loader {
-    /// Of objects that name none.
+    /// Namespace of objects that name none.
     namespace: String,
     loaded: LoadResult,
     found: Diagnostics,
@@ -262,7 +263,7 @@ impl Loader {
                     .set_config_map(key, Presence::Present(data));
             }
             Kind::Namespace => {
-                let Labelled { metadata } = typed(subject.kind, &value)?;
+                let NamespaceLabels { metadata } = typed(subject.kind, &value)?;
                 let labels = metadata.labels.unwrap_or_default();
                 self.loaded.inputs.set_namespace(key.name, labels);
             }
@@ -270,12 +271,12 @@ impl Loader {
         Ok(())
     }
 
-    /// Whether an object is over its budget; says so.
+    /// Whether an object is over its budget; reports it.
     fn is_too_heavy(&mut self, subject: &Subject, spec: &impl Serialize) -> bool {
         let Some(reason) = too_heavy(spec) else {
             return false;
         };
-        // An Agent's own compilation reports it.
+        // The compilation of an Agent reports it.
         if subject.kind != Kind::Agent {
             self.found
                 .add(subject, "", Code::TooExpensive, reason.clone());
@@ -285,7 +286,8 @@ impl Loader {
         true
     }
 
-    /// One of our kinds: read, and what the API server would prune is said.
+    /// Decodes an object of one of our kinds, and reports the fields that the API server would
+    /// prune.
     fn ours<T: DeserializeOwned + Serialize>(
         &mut self,
         subject: &Subject,
@@ -324,7 +326,7 @@ impl Loader {
         let data = data.map(|(name, bytes)| (name, bytes.0.clone()));
         let texts = secret.string_data.iter().flatten();
         let texts = texts.map(|(name, text)| (name, text.clone().into_bytes()));
-        // Of one name the text counts, as in the API server.
+        // `stringData` wins over `data` under the same name, as in the API server.
         let values: BTreeMap<String, SecretText> = data
             .chain(texts)
             .filter_map(|(name, bytes)| Some((name.clone(), credential_value(bytes)?)))
@@ -379,7 +381,7 @@ impl ServiceFacts {
         }
     }
 
-    /// A Service's cluster addresses; a headless one has none.
+    /// Returns a Service's cluster addresses; a headless Service has none.
     pub fn addresses(service: &Service) -> BTreeSet<IpAddr> {
         let Some(spec) = &service.spec else {
             return BTreeSet::new();
@@ -389,7 +391,7 @@ impl ServiceFacts {
     }
 }
 
-/// Kinds of ours, as they are written.
+/// Our kinds, as users write them.
 const KINDS: [&str; 5] = [
     "Surface",
     "Agent",
@@ -416,23 +418,24 @@ fn known(api_version: &str, kind: &str) -> Option<Kind> {
     }
 }
 
-/// Through text, since a descriptor stays the text it is.
+/// Decodes through JSON text, since a descriptor is kept as text.
 fn typed<T: DeserializeOwned>(kind: Kind, value: &Value) -> Result<T, DecodeError> {
     decode(kind.name(), &value.to_string())
 }
 
-/// The part of a Namespace that is read.
+/// The part of a Namespace that compile reads.
 #[derive(Deserialize)]
-struct Labelled {
-    metadata: Labels,
+struct NamespaceLabels {
+    metadata: ObjectLabels,
 }
 
 #[derive(Deserialize)]
-struct Labels {
+struct ObjectLabels {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// Collects the paths of the fields of `written` that `kept` lacks. `kept` may lack an empty value.
+/// Collects the paths of fields that `written` has and `kept` lacks. Empty values are not
+/// reported.
 fn pruned(written: &Value, kept: &Value, path: FieldPath<'_>, unknown: &mut Vec<String>) {
     match (written, kept) {
         (Value::Object(written), Value::Object(kept)) => {
@@ -469,7 +472,7 @@ mod tests {
     use crate::Objects as _;
 
     #[test]
-    fn of_a_secret_what_is_text_counts_without_its_last_newline() {
+    fn secret_values_are_text_without_the_last_newline() {
         let text = r#"
 apiVersion: v1
 kind: Secret

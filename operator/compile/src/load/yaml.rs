@@ -1,11 +1,12 @@
-//! YAML as `kubectl` reads it, so that a file means here what it means when it is applied.
+//! YAML as `kubectl` reads it, so that a file means the same here and in `kubectl apply`.
 //!
-//! `kubectl` reads plain words by YAML 1.1: `yes` and `off` are booleans, `0777` is 511,
-//! `1_000` is 1000. Our reader knows YAML 1.2, where all of these are text. Here: those words
-//! are written out before a text is read, and quoted when text is written. Not here: words
-//! that are quoted or tagged, which mean the same to both.
+//! `kubectl` reads plain words by YAML 1.1: `yes` and `off` are booleans, `0777` is 511, `1_000`
+//! is
+//! 1000. Our parser knows YAML 1.2, where all of these are text. This module replaces such words
+//! before it parses a text, and quotes them when it writes one. It leaves quoted and tagged words
+//! alone, which mean the same in both versions.
 //!
-//! Invariant: only such words change, so lines stay where they are.
+//! Invariant: only such words change, so line numbers stay valid.
 
 use std::borrow::Cow;
 
@@ -14,10 +15,11 @@ use serde::Deserialize as _;
 use serde::Serialize;
 use serde_json::Value;
 
-/// As many `[` and `{` may be open at once. JSON's reader has this limit for all levels.
+/// Limit on open `[` and `{`. It is the limit of the JSON parser for all levels.
 const MAX_OPEN_BRACKETS: usize = 128;
 
-/// The documents of a text as JSON, merge keys applied; up to the first that does not read.
+/// Returns the documents of a text as JSON with merge keys applied, up to the first document that
+/// cannot be parsed.
 pub fn documents(text: &str) -> Vec<Result<Value, String>> {
     if let Err(error) = check_nesting(text) {
         return vec![Err(error)];
@@ -29,20 +31,20 @@ pub fn documents(text: &str) -> Vec<Result<Value, String>> {
         let is_last = document.is_err();
         documents.push(document);
         if is_last {
-            // After a syntax error the parser's place in the text is lost.
+            // After a syntax error the parser's position is lost.
             break;
         }
     }
     documents
 }
 
-/// Refuses a text whose lists and maps nest too deeply in brackets. `serde_yaml` looks at all open
+/// Refuses a text whose lists and maps nest too deeply in brackets. `serde_yaml` checks all open
 /// brackets at each word, so its work would grow with the square of the text.
 pub fn check_nesting(text: &str) -> Result<(), String> {
     if most_open_brackets(text) <= MAX_OPEN_BRACKETS {
         return Ok(());
     }
-    // Brackets in quoted texts and comments count for nothing. This parser ends at 255 levels.
+    // Brackets in quoted texts and comments do not count. This parser stops at 255 levels.
     match Parser::new_from_str(text).find_map(Result::err) {
         None => Ok(()),
         Some(error) => Err(format!(
@@ -64,10 +66,10 @@ fn most_open_brackets(text: &str) -> usize {
     most
 }
 
-/// A value as YAML that says the same to `kubectl` and to every reader of YAML 1.2.
+/// Writes a value as YAML that means the same to `kubectl` and to every YAML 1.2 parser.
 pub fn to_string(value: &impl Serialize) -> Result<String, serde_yaml::Error> {
     let text = serde_yaml::to_string(value)?;
-    // Booleans and numbers are written as both versions have them; so these words are texts.
+    // Booleans and numbers are written alike in both versions, so these words are texts.
     let quoted = rewritten(&text, |word| meant(word).map(|_| format!("'{word}'")));
     Ok(quoted.into_owned())
 }
@@ -89,8 +91,8 @@ fn as_kubectl(text: &str) -> Cow<'_, str> {
     rewritten(text, meant)
 }
 
-/// The text with other words in place of its plain, untagged ones. From where it is no YAML
-/// it is left as it is: whoever reads it says so.
+/// Replaces plain, untagged words of a text. The text after a syntax error is left unchanged; the
+/// parser that reads it next reports the error.
 fn rewritten(text: &str, replacement: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
     let words: Vec<(usize, Cow<'_, str>, String)> = Parser::new_from_str(text)
         .map_while(Result::ok)
@@ -124,7 +126,7 @@ fn rewritten(text: &str, replacement: impl Fn(&str) -> Option<String>) -> Cow<'_
     Cow::Owned(written)
 }
 
-/// Where an anchored scalar itself begins.
+/// Returns the start of a scalar behind its anchor.
 fn after_anchor(characters: &[char], start: usize) -> usize {
     let rest = characters.get(start..).unwrap_or_default();
     if rest.first() != Some(&'&') {
@@ -138,7 +140,7 @@ fn after_anchor(characters: &[char], start: usize) -> usize {
     start + name + space
 }
 
-/// What `kubectl` takes a plain word for, where YAML 1.2 takes it for something else.
+/// Returns the YAML 1.1 meaning of a plain word if YAML 1.2 gives it another one.
 fn meant(word: &str) -> Option<String> {
     match word {
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Some("true".to_owned()),
@@ -147,8 +149,8 @@ fn meant(word: &str) -> Option<String> {
     }
 }
 
-/// Numbers of YAML 1.1 alone: with underscores, octal ones that begin with `0`, and prefixes
-/// in capitals.
+/// Converts numbers that only YAML 1.1 knows: with underscores, octal numbers that begin with `0`,
+/// and prefixes in capitals.
 fn number(word: &str) -> Option<String> {
     let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
     let has_leading_zero = unsigned.len() > 1
@@ -172,13 +174,13 @@ fn number(word: &str) -> Option<String> {
     };
     let magnitude = match integer {
         Ok(integer) => integer.to_string(),
-        // `08` is no octal number, and so a decimal one.
+        // `08` is no octal number, so it is a decimal one.
         Err(_) => decimal(&plain)?.to_string(),
     };
     Some(format!("{sign}{magnitude}"))
 }
 
-/// Digits with a point or an exponent. (Rust reads words such as `inf` as numbers, too.)
+/// Parses digits with a point or an exponent; Rust alone would also accept words such as `inf`.
 fn decimal(plain: &str) -> Option<f64> {
     let is_decimal = plain
         .bytes()
@@ -200,16 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn words_of_yaml_1_1() {
+    fn words_mean_what_yaml_1_1_says() {
         check("a: yes\nb: no\n", "a: true\nb: false\n");
         check("[y, N, on, OFF]", "[true, false, true, false]");
         check("a: &x yes # on\nb: *x\n", "a: &x true # on\nb: *x\n");
-        // As a key, too: its name is "true" then.
+        // A key is replaced too: its name becomes "true".
         check("on: [push]\n", "true: [push]\n");
         check("é: yes\n---\nü: off\n", "é: true\n---\nü: false\n");
     }
 
-    /// What Go's reader makes of them, which is `kubectl`'s.
+    /// The expected values are those of Go's parser, which `kubectl` uses.
     #[test]
     fn numbers_of_yaml_1_1() {
         for (word, expected) in [
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_stays() {
+    fn other_words_stay_unchanged() {
         for text in [
             "a: \"yes\"\nb: 'no'\nc: \"0777\"\n",
             "a: !!str yes\n",
@@ -244,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_left_to_its_reader() {
+    fn text_that_is_no_yaml_stays_unchanged() {
         check("a: yes\n---\nb: [on\n}", "a: true\n---\nb: [true\n}");
         check("\t: {", "\t: {");
         check("", "");
     }
 
-    /// Growth of the work: `e2e/growth`.
+    /// The growth of the work is tested in `e2e/growth`.
     #[test]
     fn deeply_nested_brackets_are_refused() {
         for piece in ["[", "{a: ", "[{a: "] {
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_in_texts_are_no_nesting() {
+    fn brackets_in_quoted_texts_do_not_count() {
         let brackets = "[{".repeat(500);
         let text = format!("# {brackets}\na: '{brackets}'\nb: [1, 2]\n");
         let expected = json!({"a": brackets, "b": [1, 2]});
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_as_it_was() {
+    fn written_yaml_reads_back_unchanged() {
         let value = json!({
             "yes": ["no", "0777", "1_000", "plain", "two words", "a: b"],
             "y": {"of": "otter's", "text": "yes\nno\n", "on": true, "number": 7},
@@ -285,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_reads_as_it_was_written(
+        fn any_written_text_reads_back_unchanged(
             word in "[yYnNoOfFeEsSxXbB0-9_.+ :'#-]{0,6}|\\PC{0,8}",
         ) {
             let value = json!({ word.clone(): [word] });
@@ -294,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_stops_it(text in "[ynosf0-7_&*!|>\\[\\]{}:,# \n\t'\"-]{0,40}|\\PC{0,40}") {
+        fn any_text_is_read_without_a_panic(text in "[ynosf0-7_&*!|>\\[\\]{}:,# \n\t'\"-]{0,40}|\\PC{0,40}") {
             let read = as_kubectl(&text);
             prop_assert_eq!(read.lines().count(), text.lines().count());
         }

@@ -1,4 +1,4 @@
-//! The allowlist that covers a whole set of objects, for a cluster whose Secrets name no hosts yet.
+//! The allowlist for all objects of a cluster, for Secrets that name no hosts yet.
 
 use toolcrib_crds::TlsSpec;
 
@@ -8,8 +8,8 @@ use crate::routes::route::Route;
 use crate::surface::read_ca;
 use crate::{Allowlist, Inputs};
 
-/// An allowlist of all that these surfaces and providers lead to, through their proxies and
-/// with their CAs.
+/// Builds an allowlist of all routes that these surfaces and providers need, with their proxies
+/// and CAs.
 pub fn allowlist(inputs: &Inputs) -> Allowlist {
     let refused = &inputs.settings.refused_hosts;
     let destination = |url: &str| {
@@ -51,7 +51,7 @@ mod tests {
     use crate::{Settings, load};
 
     #[test]
-    fn an_allowlist_names_all_that_objects_lead_to() {
+    fn an_allowlist_names_all_routes_of_objects() {
         let object = |kind: &str, name: &str, spec: &str| {
             format!(
                 "---\n{{apiVersion: toolcrib.dev/v1alpha1, kind: {kind}, metadata: {{name: {name}, namespace: pond}}, spec: {spec}}}\n"

@@ -1,8 +1,8 @@
-//! What an agent may use, item by item: the compiled files as a person would list them.
+//! An agent's entitlements, item by item: the compiled files as a person would list them.
 //!
-//! Each item has facts, all of them text: two compilations give an agent the same if their
-//! entitlements are equal. Secrets are references here as everywhere; a CA bundle is its digest.
-//! Not here: which difference is a gain ([`crate::plan`]).
+//! Each item has facts, all of them text. Two compilations give an agent the same if their
+//! entitlements are equal. Secrets appear as references, a CA bundle as its digest. Not here:
+//! which difference is a gain ([`crate::plan`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,12 +19,12 @@ use crate::compilation::secrets::references_of_auth;
 use crate::names::method_name;
 use crate::{Compilation, Network, SecretKeyRef, names};
 
-/// One thing that an agent can have. The order is that of reports.
+/// One item that an agent can have. Reports use the derived order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Item {
     pub kind: ItemKind,
-    /// `surface.tool`, `surface/feed`, a provider, `provider/model` (`provider/*`: all of
-    /// it), a skill's surface, a setting.
+    /// `surface.tool`, `surface/feed`, a provider, `provider/model` (`provider/*`: all of its
+    /// models), a skill's surface, or a setting.
     pub name: String,
 }
 
@@ -35,7 +35,7 @@ pub enum ItemKind {
     Model,
     Provider,
     Skill,
-    /// How the agent is served: not something it can gain or lose.
+    /// A setting of the service for the agent; agents neither gain nor lose settings.
     Setting,
 }
 
@@ -70,16 +70,16 @@ impl fmt::Display for Item {
 /// Facts of an item by name. The names are part of `plan`'s output: stable.
 pub(crate) type Facts = BTreeMap<&'static str, String>;
 
-/// The fact that says how much harm a tool can do.
+/// The fact that holds a tool's tier.
 pub(crate) const TIER: &str = "tier";
 
-/// The one fact of a setting.
+/// The only fact of a setting.
 pub(crate) const VALUE: &str = "value";
 
 /// Stands for every model of a provider.
 pub(crate) const ANY_MODEL: &str = "*";
 
-/// Everything that the compilation gives its agent.
+/// Returns everything that the compilation gives its agent.
 pub(crate) fn entitlements(compilation: &Compilation) -> BTreeMap<Item, Facts> {
     let Files {
         agent,
@@ -138,7 +138,7 @@ pub(crate) fn entitlements(compilation: &Compilation) -> BTreeMap<Item, Facts> {
     items
 }
 
-/// The Secret keys that an item's calls need. Models have those of their provider.
+/// Returns the Secret keys that an item's calls need. A model needs those of its provider.
 pub(crate) fn references_of_item(files: &Files, item: &Item) -> Vec<SecretKeyRef> {
     match item.kind {
         ItemKind::Tool => {
@@ -167,7 +167,7 @@ pub(crate) fn references_of_item(files: &Files, item: &Item) -> Vec<SecretKeyRef
     }
 }
 
-/// Where a call of this tool goes, as one line: `GET http://fish.pond.svc:80/list`.
+/// The method and address of a tool's calls as one line: `GET http://fish.pond.svc:80/list`.
 pub fn executed(execution: &Execution) -> String {
     let verb = match (execution.transport, execution.method) {
         (Transport::Http, Some(method)) => method_name(method).to_owned(),
@@ -181,7 +181,7 @@ pub fn executed(execution: &Execution) -> String {
     format!("{verb} {}{path}", execution.base_url)
 }
 
-// The types are taken apart without `..`, so that a new field cannot be forgotten here.
+// The types are destructured without `..`, so that a new field cannot be forgotten here.
 
 fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
     let Tool {
@@ -207,7 +207,7 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
         requires,
         tier,
         grant: _,
-        // It covers what stands here one by one.
+        // It is a digest of the fields below.
         entry_digest: _,
         output_schema,
         foreign,
@@ -310,7 +310,7 @@ fn provider_facts(provider: &Provider) -> Facts {
     facts
 }
 
-/// The models that a request may name, and the fallbacks, as far as a provider serves them.
+/// Lists the models that a request may name, and the fallbacks, if a provider serves them.
 fn model_facts(models: Option<&Models>, served: &[&str]) -> BTreeMap<Item, Facts> {
     let mut roles: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut add = |name: &str, role: String| {
@@ -409,12 +409,12 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
         .collect()
 }
 
-/// The surface whose skill a context file is.
+/// Returns the surface whose skill is in a context file.
 fn skill_of(file: &str) -> Option<&str> {
     file.strip_prefix("skill.")?.strip_suffix(".md")
 }
 
-/// Scheme and references: `Bearer pond/fish-creds/token`.
+/// Describes a credential by scheme and references: `Bearer pond/fish-creds/token`.
 fn credential(auth: &Auth) -> String {
     let scheme = match auth {
         Auth::Bearer { .. } => "Bearer".to_owned(),

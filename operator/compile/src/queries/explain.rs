@@ -1,5 +1,5 @@
-//! What an agent has, and why it has or has not one tool: as `kubectl toolcrib explain` prints
-//! it, and as the operator tells agents that may ask.
+//! The tools of an agent, and the reasons for and against one tool. `kubectl toolcrib explain`
+//! prints them, and the operator gives them to agents that may ask.
 
 use serde::{Serialize, Serializer};
 use toolcrib_manifest::{RawJson, Tool};
@@ -13,19 +13,19 @@ use crate::{Compilation, ObjectRef, Objects, ToolSummary, WhyNot, executed, why_
 #[serde(rename_all = "camelCase")]
 pub struct GivenTool {
     pub name: String,
-    /// Kind, namespace and name of the object that gives it.
+    /// Kind, namespace and name of the object that grants it.
     pub by: String,
     pub tier: &'static str,
     pub credential: &'static str,
     /// `GET http://fish.pond.svc:80/list`.
     pub executed: String,
-    /// What happens to arguments that the schema does not declare: `refused`, …
+    /// How arguments that the schema does not declare are treated: `refused`, …
     pub other_arguments: &'static str,
     pub schema: RawJson,
     pub entry_digest: String,
 }
 
-/// One tool: given or not, and why.
+/// One tool: whether the agent has it, and why.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolExplained {
@@ -38,7 +38,7 @@ pub struct ToolExplained {
     pub because: Vec<WhyNot>,
 }
 
-/// Every tool that the agent has.
+/// Returns every tool that the agent has.
 pub fn given_tools(compilation: &Compilation) -> impl Iterator<Item = GivenTool> {
     compilation.tools.iter().filter_map(|summary| {
         let mut tools = compilation.files.tools.tools.iter();
@@ -47,7 +47,7 @@ pub fn given_tools(compilation: &Compilation) -> impl Iterator<Item = GivenTool>
     })
 }
 
-/// `compilation` is made of these objects.
+/// Explains the tool `name`. `compilation` is made of `objects`.
 pub fn explain_tool(objects: &dyn Objects, compilation: &Compilation, name: &str) -> ToolExplained {
     let name = &*canonical(name);
     let how = given_tools(compilation).find(|tool| tool.name == name);

@@ -1,13 +1,15 @@
-//! Which objects are still to be read, for whoever reads them one by one from an API server.
+//! The objects that are still to be read, for callers that read them one by one from an API
+//! server.
 //!
-//! The caller asks about some objects, reads the keys that nothing has answered yet, and asks again,
-//! until none is missing. Here is no IO: the caller reads, and puts what it found into the
-//! objects that it asks next time.
+//! The caller looks at some objects, reads the missing keys, and looks again, until no key is
+//! missing. There is no IO here: the caller reads, and adds the answers to the objects of its next
+//! round.
 //!
-//! Invariant: it ends. Each round names keys that no earlier round has named. The keys stand in the
-//! text of objects that were read: an Agent names Surfaces; a Surface names Services, ConfigMaps and
-//! Secrets; these name nothing. All rounds together name at most as many keys as the caller allows,
-//! and there are at most [`MOST_ROUNDS`].
+//! Invariant: a fetch ends. Each round names keys that no earlier round has named. Keys come from
+//! the text of objects that were read: an Agent names Surfaces; a Surface names Services,
+//! ConfigMaps and Secrets; these name nothing. All rounds together name at most as many keys as
+//! the
+//! caller allows, and there are at most [`MOST_ROUNDS`].
 
 use std::collections::BTreeSet;
 
@@ -16,7 +18,7 @@ use crate::{
     check_surface, compile,
 };
 
-/// Rounds of reading. One object takes fewer, however much it names (`tests/looked_at.rs`); objects
+/// Limit on rounds. One object takes fewer, however much it names (`tests/looked_at.rs`). Objects
 /// that are found on the way, and are looked at as well, may take more.
 pub const MOST_ROUNDS: usize = 8;
 
@@ -28,19 +30,19 @@ pub struct OverBound {
     pub most: usize,
 }
 
-/// Which keys were answered so far, and which are missing.
+/// Records the keys that were answered, and those that are missing.
 #[derive(Debug)]
 pub struct Fetch {
     most_keys: usize,
     rounds: usize,
     answered: BTreeSet<Key>,
     missing: BTreeSet<Key>,
-    /// Objects that looked at answered keys alone, by side.
+    /// Objects, by side, whose keys are all answered.
     complete: BTreeSet<(usize, Subject)>,
 }
 
 impl Fetch {
-    /// A fetch that names at most `most_keys` keys in all its rounds.
+    /// Starts a fetch that names at most `most_keys` keys in all rounds.
     pub fn new(most_keys: usize) -> Self {
         Self {
             most_keys,
@@ -51,9 +53,11 @@ impl Fetch {
         }
     }
 
-    /// Compiles or checks `subject`, and notes what that looked at and nothing has answered yet. An
-    /// object that has all its answers is not compiled again. `side` numbers sets of objects that
-    /// are compared, such as those before and after a change.
+    /// Compiles or checks `subject`, and notes the keys without an answer. An object whose keys
+    /// are all
+    /// answered is not compiled again. `side` numbers the sets of objects that are compared, such
+    /// as
+    /// those before and after a change.
     pub fn look(&mut self, side: usize, objects: &dyn Objects, subject: &Subject) {
         let subject = (side, subject.clone());
         if self.complete.contains(&subject) {
@@ -79,9 +83,11 @@ impl Fetch {
         self.missing.extend(missing);
     }
 
-    /// The keys to read before the next round; from now on they count as answered. None: the
-    /// objects that were looked at are complete. Over a bound, they never will be: what was read so
-    /// far is no answer.
+    /// Returns the keys to read before the next round; from now on they count as answered. An
+    /// empty
+    /// set means that all objects are complete. An error is final: the objects that were read so
+    /// far
+    /// are incomplete and must not be used.
     pub fn missing(&mut self) -> Result<BTreeSet<Key>, OverBound> {
         if self.missing.is_empty() {
             return Ok(BTreeSet::new());
@@ -119,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_names_no_more_keys_than_it_may() {
+    fn a_fetch_ends_at_its_bound_on_keys() {
         let mut fetch = Fetch::new(usize::MAX);
         look_at(&mut fetch, 0);
         let keys = fetch.missing().unwrap().len();
@@ -129,18 +135,18 @@ mod tests {
             look_at(&mut fetch, agent);
             assert_eq!(fetch.missing().map(|keys| keys.len()), Ok(keys));
         }
-        // A key that was answered counts once, however often it is asked.
+        // A key that was answered counts once, however often it is asked for.
         look_at(&mut fetch, 1);
         assert_eq!(fetch.missing(), Ok(BTreeSet::new()));
         look_at(&mut fetch, 2);
         let over = fetch.missing().unwrap_err();
         assert_eq!(over.most, 2 * keys);
-        // It stays so.
+        // The error is final.
         assert_eq!(fetch.missing(), Err(over));
     }
 
     #[test]
-    fn a_fetch_that_misses_something_in_every_round_ends() {
+    fn a_fetch_that_misses_keys_in_every_round_ends() {
         let mut fetch = Fetch::new(usize::MAX);
         for agent in 0..MOST_ROUNDS {
             look_at(&mut fetch, agent);

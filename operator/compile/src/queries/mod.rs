@@ -1,5 +1,5 @@
-//! Questions about compilations: what changes, why a tool is not given, who uses a surface, and
-//! which objects are still to be read.
+//! Questions about compilations: differences, reasons for a missing tool, users of a surface, and
+//! objects that are still to be read.
 
 pub(crate) mod allowlist;
 pub(crate) mod entitlements;

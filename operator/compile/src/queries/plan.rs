@@ -1,9 +1,11 @@
-//! Who gains or loses what, between two sets of objects.
+//! The gains and losses of each agent between two sets of objects.
 //!
-//! Pure, so that the CLI's `plan` and admission say the same. Two compilations of each agent
-//! are compared by what the agent holds, item by item. A difference is a gain or a loss only
-//! if the agent can call, read or choose more or less afterwards; every other one (a tool
-//! that is executed elsewhere, another credential, a budget) is a change.
+//! Pure, so that the CLI's `plan` and admission give the same result. The two compilations of each
+//! agent are compared by their entitlements, item by item. A difference is a gain or a loss only
+//! if
+//! the agent can call, read or choose more or less afterwards. Any other difference (a tool that
+//! is
+//! executed elsewhere, another credential, a budget) is a change.
 //!
 //! Invariant: an agent that is not in a [`Plan`] is served as before.
 
@@ -28,30 +30,30 @@ pub struct Plan {
     pub agents: Vec<AgentPlan>,
 }
 
-/// What differs for one agent.
+/// The differences for one agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentPlan {
     pub agent: ObjectRef,
     pub fate: Fate,
-    /// In the order of their items.
+    /// Sorted by item.
     pub changes: Vec<Change>,
-    /// Why the agent is not accepted afterwards, where that is new.
+    /// The reason why the agent is not accepted afterwards, if it is a new one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// What could not be read, before or afterwards: what depends on it is not certain.
+    /// Objects that could not be read before or afterwards, which makes the result uncertain.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub unknown: BTreeSet<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Fate {
-    /// It is there before and afterwards.
+    /// The agent exists before and afterwards.
     Kept,
     Created,
-    /// Its pods are denied everything.
+    /// The agent is deleted; its pods are denied everything.
     Deleted,
-    /// It stays, and cannot be read any more.
+    /// The agent stays, and can no longer be decoded.
     Unreadable,
 }
 
@@ -61,8 +63,8 @@ pub struct Change {
     pub effect: Effect,
     /// The facts that differ.
     pub details: Vec<Detail>,
-    /// What gives it, and which Secrets must be usable for it, for a gain; what takes it away,
-    /// for a loss.
+    /// For a gain, the object that grants the item, and the Secrets that it needs. For a loss, the
+    /// reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub because: Vec<String>,
 }
@@ -75,7 +77,7 @@ pub enum Effect {
     Change,
 }
 
-/// One fact of an item. At least one side is there, and they differ.
+/// A fact of an item that differs. At least one side has the fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Detail {
     pub field: &'static str,
@@ -85,7 +87,7 @@ pub struct Detail {
     pub after: Option<String>,
 }
 
-/// Compares what every agent of either side holds.
+/// Compares the entitlements of all agents of either side.
 pub fn plan(before: &Inputs, after: &Inputs) -> Plan {
     let agents: BTreeSet<&ObjectRef> = before.agents.keys().chain(after.agents.keys()).collect();
     Plan {
@@ -96,7 +98,7 @@ pub fn plan(before: &Inputs, after: &Inputs) -> Plan {
     }
 }
 
-/// One agent of them. `None`: it is served as before.
+/// Compares one agent; `None` if it is served as before.
 pub fn plan_agent(
     before: &dyn Objects,
     after: &dyn Objects,
@@ -149,7 +151,7 @@ impl Plan {
         self.agents.is_empty()
     }
 
-    /// How many changes have this effect.
+    /// Counts the changes with this effect.
     pub fn count(&self, effect: Effect) -> usize {
         self.agents
             .iter()
@@ -159,7 +161,7 @@ impl Plan {
     }
 }
 
-/// The two sides for one agent.
+/// Both sides of one agent's comparison.
 struct Comparison<'a> {
     held: BTreeMap<Item, Facts>,
     holds: BTreeMap<Item, Facts>,
@@ -183,7 +185,7 @@ impl Comparison<'_> {
         if details.is_empty() {
             return None;
         }
-        // A new agent has settings as every agent has; they are not news.
+        // Every new agent has settings, so they are not reported.
         if item.kind == ItemKind::Setting && self.fate != Fate::Kept {
             return None;
         }
@@ -216,7 +218,9 @@ impl Comparison<'_> {
         })
     }
 
-    /// Of an item that only one side has. `other`: what the agent holds on the other one.
+    /// Decides the effect of an item that only one side has. `other`: the entitlements of the
+    /// other
+    /// side.
     fn of_presence(&self, item: &Item, other: &BTreeMap<Item, Facts>, effect: Effect) -> Effect {
         match item.kind {
             ItemKind::Tool | ItemKind::Feed | ItemKind::Provider | ItemKind::Skill => effect,
@@ -273,8 +277,8 @@ impl Comparison<'_> {
     }
 }
 
-/// The Secrets that an item needs and that could not be read: it is withheld if one of them is
-/// missing, or may not be sent there.
+/// Returns the Secrets that an item needs and that could not be read. The item is withheld if one
+/// of them is missing, or may not be sent to the item's destination.
 fn unread_secrets(new: &Compilation, item: &Item) -> BTreeSet<ObjectRef> {
     let is_unknown = |reference: &SecretKeyRef| {
         let source = new.sources.get(reference);
@@ -302,7 +306,8 @@ fn details(old: Option<&Facts>, new: Option<&Facts>) -> Vec<Detail> {
         .collect()
 }
 
-/// A tool that becomes Elevated is offered, and every call of it is denied.
+/// Decides the effect of a tier. A tool that becomes Elevated is offered, and its calls are
+/// denied.
 fn of_tier(old: Option<&String>, new: Option<&String>) -> Effect {
     let elevated =
         |tier: Option<&String>| tier.is_some_and(|tier| Tier::parse(tier) == Some(Tier::Elevated));
@@ -323,7 +328,7 @@ impl fmt::Display for Effect {
     }
 }
 
-/// One line of an agent's plan: `loses tool fish.take (the Agent is gone)`.
+/// Prints one line of an agent's plan: `loses tool fish.take (the Agent is gone)`.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.effect, self.item)?;
@@ -338,7 +343,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Longer values are cut: a schema would hide the line that it stands in.
+/// Longer values are cut, in characters: a schema would hide the line that holds it.
 const SHOWN: usize = 60;
 
 impl fmt::Display for Detail {

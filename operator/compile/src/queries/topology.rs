@@ -1,4 +1,4 @@
-//! Who has what, seen from the surfaces: surface → grant → agent.
+//! The tree of surfaces, the grants of each, and the agents of each grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::{Compilation, Inputs, Kind, ObjectRef, compile_all};
 #[serde(rename_all = "camelCase")]
 pub struct SurfaceNode {
     pub surface: ObjectRef,
-    /// `false`: it is only named.
+    /// `false`: objects name the surface, and it does not exist.
     pub exists: bool,
-    /// How many tools it offers.
+    /// Number of tools that it offers.
     pub tools: usize,
     pub grants: Vec<GrantNode>,
 }
@@ -37,15 +37,15 @@ pub struct GrantNode {
 #[serde(rename_all = "camelCase")]
 pub struct AgentNode {
     pub agent: ObjectRef,
-    /// `false`: the grant names it, and it is not there.
+    /// `false`: the grant names the agent, and it does not exist.
     pub exists: bool,
-    /// The tools that this grant gives it.
+    /// The tools that this grant gives the agent.
     pub tools: BTreeSet<String>,
-    /// What this grant names and the agent does not get.
+    /// Tools that this grant names and the agent does not get.
     pub withheld: BTreeSet<String>,
 }
 
-/// Every surface that is there or named, in order.
+/// Returns every surface that exists or is named, in order.
 pub fn topology(inputs: &Inputs) -> Vec<SurfaceNode> {
     let compiled = compile_all(inputs);
     let mut by_surface: BTreeMap<ObjectRef, BTreeMap<(Kind, ObjectRef), Vec<Rule<'_>>>> = inputs
@@ -101,8 +101,8 @@ fn rules(inputs: &Inputs) -> impl Iterator<Item = Rule<'_>> {
     grants.chain(defaults)
 }
 
-/// The agents that an object speaks of: those that a grant names; for ToolDefaults, those
-/// that include them and declare the surface.
+/// Returns the agents of an object: those that a grant names; for ToolDefaults, those that include
+/// them and declare the surface.
 fn agents(
     inputs: &Inputs,
     compiled: &BTreeMap<ObjectRef, Compilation>,
@@ -163,7 +163,7 @@ fn agents(
         .collect()
 }
 
-/// The tools that the rules name, `*` as what the surface offers.
+/// Returns the tools that the rules name, with `*` expanded to the surface's tools.
 fn names(inputs: &Inputs, surface: &ObjectRef, rules: &[Rule<'_>]) -> BTreeSet<String> {
     let resolved = resolved(inputs, surface);
     rules
@@ -181,7 +181,7 @@ fn names(inputs: &Inputs, surface: &ObjectRef, rules: &[Rule<'_>]) -> BTreeSet<S
         .collect()
 }
 
-/// The agent's names for a surface.
+/// Returns the agent's aliases of a surface.
 fn aliases<'a>(key: &ObjectRef, agent: &'a Agent, surface: &ObjectRef) -> Vec<&'a str> {
     agent
         .spec

@@ -1,4 +1,4 @@
-//! A surface as its owner looks at it: what was resolved, and who has what of it.
+//! A surface for its owner: the resolved parts, and the agents that use it.
 
 use serde::Serialize;
 use toolcrib_manifest::{HttpMethod, RawJson};
@@ -17,12 +17,12 @@ pub struct SurfaceView {
     pub surface: ObjectRef,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Where calls go; missing if nothing can be called.
+    /// Address of calls; missing if no call can be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp_path: Option<String>,
-    /// To pin in a grant's `descriptorDigest`.
+    /// The value for a grant's `descriptorDigest`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub descriptor_digest: Option<String>,
     pub tools: Vec<ToolView>,
@@ -32,7 +32,7 @@ pub struct SurfaceView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skill: Option<String>,
     pub consumers: Vec<ConsumerView>,
-    /// What is wrong with it, one sentence each.
+    /// Findings about the surface, one sentence each.
     pub findings: Vec<String>,
 }
 
@@ -48,18 +48,18 @@ pub struct ToolView {
     /// `GET /list`, or `MCP`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executed: Option<String>,
-    /// What happens to arguments that the schema does not declare: `refused`, …
+    /// How arguments that the schema does not declare are treated: `refused`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_arguments: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<RawJson>,
-    /// Why it is not usable.
+    /// The reason for which it is not usable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     pub granted_to: Vec<GrantedView>,
 }
 
-/// An agent that has it, and the object that gives it.
+/// An agent that has the tool, and the object that grants it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedView {
@@ -74,7 +74,7 @@ pub struct FeedView {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Seconds.
+    /// Lifetime of an answer, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,15 +95,15 @@ pub struct EndpointView {
 #[serde(rename_all = "camelCase")]
 pub struct ConsumerView {
     pub agent: ObjectRef,
-    /// The agent's name for it.
+    /// The agent's alias of the surface.
     pub alias: String,
-    /// Whether the surface's owner lets that namespace in.
+    /// Whether the surface's owner admits the agent's namespace.
     pub consent: bool,
-    /// How many of its tools the agent has.
+    /// Number of the surface's tools that the agent has.
     pub tools: usize,
 }
 
-/// `None`: there is no such surface, or it does not read.
+/// Describes a surface; `None` if it does not exist or cannot be decoded.
 pub fn inspect_surface(objects: &dyn Objects, key: &ObjectRef) -> Option<SurfaceView> {
     let resolved = surface::resolve(objects, key, objects.surface(key)?);
     let users = users(objects, key);
@@ -154,13 +154,13 @@ pub fn inspect_surface(objects: &dyn Objects, key: &ObjectRef) -> Option<Surface
 }
 
 /// An agent that declares the surface, compiled.
-struct User {
+struct CompiledConsumer {
     alias: String,
     compilation: Compilation,
 }
 
-impl User {
-    /// Its tools of this surface: bare name and summary.
+impl CompiledConsumer {
+    /// The agent's tools of this surface: bare name and summary.
     fn of_surface(&self) -> impl Iterator<Item = (&str, &crate::ToolSummary)> {
         self.compilation.tools.iter().filter_map(|tool| {
             let (surface, name) = tool.name.split_once('.')?;
@@ -169,12 +169,12 @@ impl User {
     }
 }
 
-fn users(objects: &dyn Objects, surface: &ObjectRef) -> Vec<User> {
+fn users(objects: &dyn Objects, surface: &ObjectRef) -> Vec<CompiledConsumer> {
     let mut users = Vec::new();
     for (key, agent) in objects.agents_using(surface) {
         let entries = agent.spec.surfaces.iter();
         for entry in entries.filter(|entry| surface_key(&key, entry) == *surface) {
-            users.extend(compile(objects, &key).map(|compilation| User {
+            users.extend(compile(objects, &key).map(|compilation| CompiledConsumer {
                 alias: entry.alias.clone().unwrap_or_else(|| entry.name.clone()),
                 compilation,
             }));
@@ -183,7 +183,7 @@ fn users(objects: &dyn Objects, surface: &ObjectRef) -> Vec<User> {
     users
 }
 
-fn tools(resolved: &ResolvedSurface, users: &[User]) -> Vec<ToolView> {
+fn tools(resolved: &ResolvedSurface, users: &[CompiledConsumer]) -> Vec<ToolView> {
     let Some(descriptor) = resolved.descriptor() else {
         return Vec::new();
     };

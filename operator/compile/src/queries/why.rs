@@ -1,5 +1,5 @@
-//! Why an agent does not have something: what withholds it, else the first layer that says
-//! nothing of it.
+//! Explains why an agent does not have a tool or feed: the reason for which it is withheld, else
+//! the first layer that does not allow it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,25 +9,25 @@ use crate::compile::consent::open;
 use crate::reference::surface_key;
 use crate::{Compilation, Kind, ObjectRef, Objects, near};
 
-/// One reason.
+/// One reason why an agent does not have an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
-    /// Asked for, and refused.
+    /// The item was asked for, and is withheld.
     Withheld(Withheld),
-    /// Not of the form `SURFACE.TOOL`; the agent's tool that may be meant.
+    /// The name is not of the form `SURFACE.TOOL`; holds the agent's tool with the nearest name.
     NotAName(Option<String>),
-    /// There is no such Agent, or it does not read.
+    /// The Agent does not exist, or cannot be decoded.
     NoAgent(ObjectRef),
-    /// The first layer: the agent may not reach the surface at all.
+    /// First layer: the agent does not declare the surface.
     NotDeclared {
         agent: ObjectRef,
         alias: String,
-        /// A declared one of a similar name.
+        /// A declared surface with a similar name.
         meant: Option<String>,
     },
-    /// The agent declares a surface that is not there.
+    /// The agent declares a surface that does not exist.
     NoSurface(ObjectRef),
-    /// Its owner does not let that namespace in.
+    /// The surface's owner does not admit the agent's namespace.
     NoConsent {
         surface: ObjectRef,
         namespace: String,
@@ -36,10 +36,10 @@ pub enum WhyNot {
     NotOffered {
         surface: ObjectRef,
         tool: String,
-        /// One of its tools with a similar name.
+        /// One of the surface's tools with a similar name.
         meant: Option<String>,
     },
-    /// The second layer: nothing allows it.
+    /// Second layer: no object allows it.
     NotGranted {
         agent: ObjectRef,
         surface: ObjectRef,
@@ -47,8 +47,8 @@ pub enum WhyNot {
     },
 }
 
-/// Why the agent of `compilation`, made of these objects, has no tool `name`; at least one
-/// reason if it has not.
+/// Returns the reasons why the agent of `compilation`, made of `objects`, has no tool `name`. At
+/// least one is returned if the agent does not have the tool.
 pub fn why_not(objects: &dyn Objects, compilation: &Compilation, name: &str) -> Vec<WhyNot> {
     let name = &*canonical(name);
     let whole = whole_surface(name, '.');
@@ -60,7 +60,7 @@ pub fn why_not(objects: &dyn Objects, compilation: &Compilation, name: &str) -> 
     }
 }
 
-/// `SURFACE.TOOL` for a name as models and the record write it: `SURFACE__TOOL`.
+/// Converts a name as models and the record write it (`SURFACE__TOOL`) to `SURFACE.TOOL`.
 pub(crate) fn canonical(name: &str) -> Cow<'_, str> {
     match name.split_once("__") {
         Some((surface, tool)) if !name.contains('.') => format!("{surface}.{tool}").into(),
@@ -68,7 +68,7 @@ pub(crate) fn canonical(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Why the agent has no feed `name`, as `SURFACE/FEED`; nothing if nothing asks for it.
+/// Returns the reasons why the agent has no feed `SURFACE/FEED`; none if no object asks for it.
 pub(crate) fn why_no_feed(compilation: &Compilation, name: &str) -> Vec<WhyNot> {
     let feed = format!("feed {name}");
     let whole = whole_surface(&feed, '/');
@@ -98,7 +98,7 @@ fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -
     let key = &compilation.agent;
     let Some((alias, tool)) = name.split_once('.') else {
         let tools = || compilation.tools.iter().map(|tool| &*tool.name);
-        // The name without the surface.
+        // The tools with this name on any surface.
         let same = |tool: &&str| tool.split_once('.').is_some_and(|(_, bare)| bare == name);
         let meant = tools().find(same).or_else(|| near::nearest(name, tools()));
         return WhyNot::NotAName(meant.map(str::to_owned));
@@ -122,7 +122,7 @@ fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -
     let resolved = match open(objects, &surface, &key.namespace) {
         Ok(resolved) => resolved,
         Err(_) if surface.namespace == key.namespace => return WhyNot::NoSurface(surface),
-        // Only agents that the owner lets in may learn whether a foreign surface exists.
+        // Only agents with the owner's consent may learn whether a foreign surface exists.
         Err(_) => {
             return WhyNot::NoConsent {
                 surface,
@@ -152,7 +152,11 @@ impl fmt::Display for WhyNot {
         match self {
             WhyNot::Withheld(withheld) => write!(f, "{}: {}", withheld.code, withheld.message),
             WhyNot::NotAName(meant) => {
-                write!(f, "a tool is named SURFACE.TOOL{}", Meant(meant.as_deref()))
+                write!(
+                    f,
+                    "a tool is named SURFACE.TOOL{}",
+                    Suggestion(meant.as_deref())
+                )
             }
             WhyNot::NoAgent(agent) => write!(
                 f,
@@ -166,7 +170,7 @@ impl fmt::Display for WhyNot {
             } => write!(
                 f,
                 "agent {agent} does not declare surface {alias}{}: add it to the agent's spec.surfaces, or correct the name",
-                Meant(meant.as_deref())
+                Suggestion(meant.as_deref())
             ),
             WhyNot::NoSurface(surface) => write!(
                 f,
@@ -183,7 +187,7 @@ impl fmt::Display for WhyNot {
             } => write!(
                 f,
                 "surface {surface} has no tool {tool:?}{}: `kubectl toolcrib inspect` lists its tools",
-                Meant(meant.as_deref())
+                Suggestion(meant.as_deref())
             ),
             WhyNot::NotGranted {
                 agent,
@@ -197,10 +201,10 @@ impl fmt::Display for WhyNot {
     }
 }
 
-/// ` (did you mean X?)`, or nothing.
-struct Meant<'a>(Option<&'a str>);
+/// Displays ` (did you mean X?)`, or nothing.
+struct Suggestion<'a>(Option<&'a str>);
 
-impl fmt::Display for Meant<'_> {
+impl fmt::Display for Suggestion<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(name) => write!(f, " (did you mean {name}?)"),
@@ -229,7 +233,7 @@ spec: {surfaces: [{name: news, namespace: lake}]}
 "#;
 
     #[test]
-    fn a_surface_whose_owner_does_not_consent_is_not_spoken_of() {
+    fn a_surface_without_consent_is_not_revealed() {
         let inputs = load(
             [("lake.yaml".to_owned(), LAKE.to_owned())],
             Settings::default(),
@@ -245,7 +249,7 @@ spec: {surfaces: [{name: news, namespace: lake}]}
     }
 
     #[test]
-    fn a_tool_or_surface_that_is_not_known_is_answered_with_a_near_name() {
+    fn an_unknown_tool_or_surface_is_answered_with_a_near_name() {
         let objects = LAKE.replace("{name: news, namespace: lake}]", "{name: news}]");
         let objects = objects.replace("namespace: lake", "namespace: pond");
         let inputs = load([("pond.yaml".to_owned(), objects)], Settings::default()).inputs;
@@ -263,7 +267,7 @@ spec: {surfaces: [{name: news, namespace: lake}]}
                 "newt.read",
                 "agent pond/otter does not declare surface newt (did you mean news?): add it to the agent's spec.surfaces, or correct the name",
             ),
-            // As the record has them.
+            // Names as the record writes them.
             (
                 "news__reed",
                 "surface pond/news has no tool \"reed\" (did you mean read?): `kubectl toolcrib inspect` lists its tools",

@@ -1,8 +1,8 @@
-//! Where a surface or provider is, and where none may be.
+//! Base addresses of surfaces and providers, and the addresses that are refused.
 //!
-//! Literal addresses that lead to the pod itself, to the node's metadata or to the API
-//! server are refused here, in every spelling that `url` reads; names are checked again by
-//! the mediator, against the address that it really connects to.
+//! Literal addresses that lead to the pod itself, to the node's metadata or to the API server are
+//! refused here, in every spelling that `url` accepts. The mediator checks names again, against
+//! the address to which it connects.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,12 +15,13 @@ use crate::diagnostics::finding::Finding;
 use crate::objects::destination::{Destination, Domain, service_of_host};
 use crate::{Code, ObjectRef, Objects};
 
-/// A base address that was found to be one that may be called.
+/// A base address that has passed the checks of this module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     /// Without a trailing slash.
     pub base_url: String,
-    /// As a Secret's hosts annotation names it: a name, `name.namespace.svc`, or a literal.
+    /// Host in the form of a Secret's hosts annotation: a name, `name.namespace.svc`, or a
+    /// literal.
     pub host: String,
 }
 
@@ -30,7 +31,7 @@ impl Address {
     }
 }
 
-/// The port of a Service that a Surface of `namespace` names.
+/// Returns the address of the Service port that a Surface of `namespace` names.
 pub(crate) fn of_target(target: &ServiceTarget, namespace: &str) -> Address {
     let scheme = match target.scheme.unwrap_or(Scheme::Http) {
         Scheme::Http => "http",
@@ -43,7 +44,7 @@ pub(crate) fn of_target(target: &ServiceTarget, namespace: &str) -> Address {
     }
 }
 
-/// A url that a user wrote. `Err`: why it is refused, and what to do.
+/// Checks a url that a user wrote. `Err` holds the reason for refusing it, and what to do.
 pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Address, String> {
     let url = Url::parse(text).map_err(|error| {
         format!("{text:?} is not a url ({error}): write http:// or https:// and a host")
@@ -84,8 +85,8 @@ pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Add
     })
 }
 
-/// A url of an object in `namespace`, held against the Services that it may lead to. The
-/// finding's field is empty: that of the url.
+/// Checks a url of an object in `namespace`, including the Services that it may lead to. The
+/// finding's field is empty: the caller knows the url's field.
 pub(crate) fn of_url_in(
     objects: &dyn Objects,
     namespace: &str,
@@ -121,14 +122,14 @@ pub(crate) fn of_url_in(
     Ok(address)
 }
 
-/// The Service that a url names in full.
+/// Returns the Service whose full name is the url's host.
 pub(crate) fn service_of_url(url: &str, domain: Domain<'_>) -> Option<ObjectRef> {
     service_of_host(&host_name(url)?, domain)
 }
 
-/// The Services that a url of an object in `namespace` may lead to: by its full name, or by
-/// the short ones that pods resolve (`name` of their own namespace, `name.namespace`).
-/// Whether a public name means one, only the cluster knows.
+/// Returns the Services that a url of an object in `namespace` may lead to: by full name, or by
+/// the short names that pods resolve (`name` in their own namespace, `name.namespace`). Only the
+/// cluster knows whether such a Service exists.
 pub(crate) fn services_of_url(namespace: &str, url: &str, domain: Domain<'_>) -> Vec<ObjectRef> {
     let Some(host) = host_name(url) else {
         return Vec::new();
@@ -142,14 +143,14 @@ pub(crate) fn services_of_url(namespace: &str, url: &str, domain: Domain<'_>) ->
         .collect()
 }
 
-/// Warns of a host of two labels that a Service has as `name.namespace`: a mediator asks for it
-/// as a public name. The finding's field is empty: that of the url.
+/// Warns of a host of two labels that is also the `name.namespace` of a Service: a mediator
+/// resolves it as a public name. The finding's field is empty: the caller knows the url's field.
 pub(crate) fn public_name(objects: &dyn Objects, url: &str) -> Option<Finding> {
-    // A dot at its end says that it is public.
+    // A dot at the end marks a public name.
     let host = host_name(url).filter(|_| !is_absolute(url))?;
     let (name, namespace) = host.split_once('.')?;
     let service = ObjectRef::new(namespace, name);
-    // An ExternalName is refused under every name.
+    // An ExternalName Service is refused by the check of the url, under every name.
     objects
         .service(&service)
         .filter(|facts| !facts.external_name)?;
@@ -168,10 +169,10 @@ fn is_absolute(url: &str) -> bool {
     url.is_some_and(|url| url.host_str().is_some_and(|host| host.ends_with('.')))
 }
 
-/// Whether a url's host may be something else in each namespace that resolves it: one label is a
-/// Service there, and two are a pod of a headless one (`hostname.service`), which pods' search
-/// domains find before anything else. With https such a pod would have to show a certificate of
-/// the name; after a dot at the end nothing is searched for.
+/// Whether a url's host may resolve to something else in each namespace. A host of one label is a
+/// Service there. A host of two labels may be a pod of a headless Service (`hostname.service`),
+/// which pods' search domains find first. With https such a pod would need a certificate for the
+/// name. A host with a dot at the end is resolved without search domains.
 pub(crate) fn is_relative(url: &str) -> bool {
     let Ok(url) = Url::parse(url) else {
         return false;
@@ -186,7 +187,7 @@ pub(crate) fn is_relative(url: &str) -> bool {
     }
 }
 
-/// The host of a url that is a name: in lower case, without a dot at its end.
+/// Returns the host of a url if it is a name, in lower case and without a dot at the end.
 fn host_name(url: &str) -> Option<String> {
     match Url::parse(url).ok()?.host()? {
         Host::Domain(name) => Some(name.trim_end_matches('.').to_ascii_lowercase()),
@@ -194,7 +195,7 @@ fn host_name(url: &str) -> Option<String> {
     }
 }
 
-/// The literal address of a url, as a Service may have it.
+/// Returns the host of a url if it is a literal address, which may be a Service's.
 pub(crate) fn address_of_url(url: &str) -> Option<IpAddr> {
     match Url::parse(url).ok()?.host()? {
         Host::Domain(_) => None,
@@ -203,12 +204,12 @@ pub(crate) fn address_of_url(url: &str) -> Option<IpAddr> {
     }
 }
 
-/// An IPv6 literal by the address that it leads to.
+/// Converts an IPv6 literal to the address that it leads to.
 fn reached(address: Ipv6Addr) -> IpAddr {
     embedded_v4(address).map_or(IpAddr::V6(address), IpAddr::V4)
 }
 
-/// A host that is a literal, by the address that it leads to.
+/// Converts a literal host to the address that it leads to; other hosts stay as they are.
 fn plain(host: &str) -> String {
     host.parse()
         .map_or_else(|_| host.to_owned(), |address| reached(address).to_string())
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_name_may_be_another_in_each_namespace() {
+    fn short_names_depend_on_the_namespace() {
         for (url, relative) in [
             ("http://perch:8080", true),
             ("https://perch", true),
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_known_by_their_names() {
+    fn services_are_recognized_by_their_names() {
         for (url, service) in [
             ("http://model.pond.svc:80/v1", Some("pond/model")),
             (
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_know_the_domain_takes_any() {
+    fn an_unknown_cluster_domain_matches_every_domain() {
         let url = "https://model.pond.svc.example.test";
         let service = service_of_url(url, Domain::Any);
         assert_eq!(service, Some(ObjectRef::new("pond", "model")));
@@ -414,7 +415,7 @@ spec: {type: ExternalName, externalName: evil.test, ports: [{port: 80}]}
     }
 
     #[test]
-    fn other_parts_of_a_url_are_refused() {
+    fn urls_with_credentials_query_or_fragment_are_refused() {
         for url in [
             "ftp://fish.test",
             "fish.test",

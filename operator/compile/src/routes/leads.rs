@@ -1,7 +1,7 @@
 //! The Services that objects lead to, by their own name or by the full name in a url.
 //!
-//! For those that look at objects without compiling them. Compile itself asks for the Services that
-//! it needs, short names and literal addresses included.
+//! For code that reads objects without compiling them. Compile looks up the Services that it
+//! needs itself, short names and literal addresses included.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use crate::ObjectRef;
 use crate::objects::destination::Domain;
 use crate::routes::address::service_of_url;
 
-/// An object that leads somewhere.
+/// An object that names Services or urls.
 pub trait Leads {
-    /// The Service that it names as one.
+    /// The Service that the object names by name.
     fn service(&self) -> Option<ObjectRef>;
 
-    /// Every url of it.
+    /// All urls of the object.
     fn urls(&self) -> Vec<&str>;
 
-    /// The Services that it names in full, whatever the cluster's domain is.
+    /// The Services that the object names, by name or by full name, in any cluster domain.
     fn services(&self) -> BTreeSet<ObjectRef> {
         let named = self.urls().into_iter();
         let named = named.filter_map(|url| service_of_url(url, Domain::Any));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_named_by_name_and_by_url() {
+    fn services_are_found_by_name_and_by_url() {
         of_surface("{service: {name: fish, port: 80}}", &["pond/fish"]);
         of_surface("{url: 'https://fish.reef.svc:8443/v1'}", &["reef/fish"]);
         of_surface("{url: 'https://api.fish.test'}", &[]);

@@ -1,7 +1,7 @@
-//! Where objects lead, and where a credential may go.
+//! The addresses that objects lead to, and the routes that a credential may take.
 //!
-//! Reading order: [`address`] (which urls an object may name), [`leads`] (what an object names),
-//! [`route`] (what the owner of a Secret allows).
+//! Reading order: [`address`] (the urls that an object may name), [`leads`] (the Services that an
+//! object names), [`route`] (the routes that the owner of a Secret allows).
 
 pub(crate) mod address;
 pub(crate) mod leads;

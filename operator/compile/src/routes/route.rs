@@ -1,15 +1,15 @@
-//! Where a credential may go: the one rule, for compile, status, admission and the CLI.
+//! Where a credential may go: the one rule for compile, status, admission and the CLI.
 //!
-//! A [`Route`] is what the author of a Surface or ModelProvider asks for. The owner of a Secret
-//! allows it by two annotations ([`Allowlist`]). A route needs
+//! The author of a Surface or ModelProvider asks for a [`Route`]. The owner of a Secret allows it
+//! with two annotations ([`Allowlist`]). A route needs
 //!
 //! - each destination in the hosts;
-//! - its private CA in the CAs, unless bare Service names cover all that is reached over TLS: a
-//!   bare Service name allows plain http too, so a CA gives nobody more;
-//! - its proxy in the hosts, where the proxy can read what it passes on: with plain http, and
-//!   with a private CA. TLS under the public roots is a tunnel.
+//! - its private CA in the CAs, unless bare Service names cover every destination with TLS: a
+//!   bare Service name allows plain http too, so a CA gives no further access;
+//! - its proxy in the hosts, if the proxy can read the traffic: with plain http, and with a
+//!   private CA. TLS under the public roots is a tunnel.
 //!
-//! Not here: which hosts nobody may name (`address`), and how the annotations are read
+//! Not here: hosts that are refused for all objects (`address`), and the parser of the annotations
 //! (`allowlist`).
 
 use std::collections::BTreeSet;
@@ -22,10 +22,10 @@ use crate::objects::allowlist::{Allowlist, CaEntry, HostEntry, MAX_LISTED};
 use crate::objects::destination::{Destination, short_name};
 use crate::{Code, ObjectRef, Objects, SecretFacts, names};
 
-/// Longer commands are not shown: a message is part of a status.
+/// Longest command that a message shows, in bytes: a message is part of a status.
 const MAX_COMMAND: usize = 1024;
 
-/// A CA bundle that stands in a ConfigMap, chosen by whoever wrote the Surface or ModelProvider.
+/// A CA bundle in a ConfigMap, chosen by the author of the Surface or ModelProvider.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PrivateCa {
     pub config_map: ObjectRef,
@@ -69,7 +69,7 @@ impl HostEntry {
 }
 
 impl Destination {
-    /// The shortest entry that allows it.
+    /// Returns the shortest entry that allows the destination.
     fn entry(&self, objects: &dyn Objects) -> HostEntry {
         let destination = self.within(&objects.settings().cluster_domain);
         let bare = HostEntry::Bare(destination.host.clone());
@@ -99,7 +99,8 @@ impl CaEntry {
     }
 }
 
-/// A Service that is not known answers on no port, or is one of other files.
+/// Whether the Service has the port. A Service that is not found counts as having it: it answers
+/// on no port, or it is in files that were not given.
 fn declares(objects: &dyn Objects, service: &ObjectRef, port: u16) -> bool {
     objects
         .service(service)
@@ -107,7 +108,7 @@ fn declares(objects: &dyn Objects, service: &ObjectRef, port: u16) -> bool {
 }
 
 impl Allowlist {
-    /// An allowlist of exactly these routes.
+    /// Builds an allowlist of exactly these routes.
     pub(crate) fn of_routes(routes: impl Iterator<Item = Route>) -> Self {
         let mut all = Self::default();
         for route in routes {
@@ -125,7 +126,7 @@ impl Allowlist {
             .any(|entry| entry.allows(destination, objects))
     }
 
-    /// Whether a bare Service name covers it, which allows plain http as well.
+    /// Whether a bare Service name covers the destination. Such a name allows plain http as well.
     fn trusts_service(&self, destination: &Destination, objects: &dyn Objects) -> bool {
         destination.service().is_some()
             && HostEntry::Bare(destination.host.clone()).allows(destination, objects)
@@ -153,7 +154,7 @@ impl Allowlist {
     }
 }
 
-/// Where a Surface or ModelProvider would have a credential sent.
+/// The route of a credential, as a Surface or ModelProvider asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub destinations: BTreeSet<Destination>,
@@ -162,7 +163,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Every destination that can read what is sent.
+    /// Every destination that can read the credential.
     fn needed(&self) -> impl Iterator<Item = &Destination> {
         let is_plain = |destination: &Destination| destination.scheme == Scheme::Http;
         let proxy_reads = self.ca.is_some() || self.destinations.iter().any(is_plain);
@@ -170,9 +171,10 @@ impl Route {
         self.destinations.iter().chain(proxy)
     }
 
-    /// The note that is kept beside a value that was sent this way. The same texts, or an entry that
-    /// allows them, must stand there for the value to be used again while its Secret cannot
-    /// be read.
+    /// Returns the note that is stored beside a value that was sent on this route. While the
+    /// Secret
+    /// cannot be read, the value is used again only for routes that its note covers
+    /// ([`recorded`]).
     pub fn record(&self) -> BTreeSet<String> {
         let ca = self.ca.as_ref();
         let ca = ca.map(|ca| format!("ca {}/{} sha256:{}", ca.config_map, ca.key, ca.digest));
@@ -183,8 +185,8 @@ impl Route {
     }
 }
 
-/// Whether what was noted beside a value ([`Route::record`]) covers `route`. Releases before
-/// this one noted bare hosts.
+/// Whether the note beside a value ([`Route::record`]) covers `route`. Earlier releases noted
+/// bare hosts.
 pub(crate) fn recorded(record: &BTreeSet<String>, route: &BTreeSet<String>) -> bool {
     let is_bare = |destination: &Destination| {
         let usual = destination.scheme == Scheme::Https && destination.port == 443;
@@ -196,14 +198,14 @@ pub(crate) fn recorded(record: &BTreeSet<String>, route: &BTreeSet<String>) -> b
     })
 }
 
-/// Why values of a Secret may not go a way, and what its owner must run.
+/// Why a Secret's values may not take a route, and the command that its owner must run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub code: Code,
     pub message: String,
 }
 
-/// May values of this Secret go this way?
+/// Checks that the values of this Secret may take the route.
 pub(crate) fn check(
     objects: &dyn Objects,
     secret: &ObjectRef,
@@ -215,7 +217,7 @@ pub(crate) fn check(
         .needed()
         .filter(|destination| !allowlist.allows(destination, objects))
         .collect();
-    // The CA that is still missing once the hosts are named as the command below names them.
+    // The CA that is still missing after the command below has added the hosts.
     let mut named = allowlist.clone();
     named
         .hosts
@@ -307,12 +309,12 @@ impl Allowlist {
 fn annotate<T: fmt::Display>(target: &str, annotation: &str, entries: &BTreeSet<T>) -> String {
     let entries: Vec<String> = entries.iter().map(T::to_string).collect();
     let entries = entries.join(",");
-    // A shell takes brackets for a pattern.
+    // Shells read brackets as a pattern.
     let quote = if entries.contains('[') { "'" } else { "" };
     format!("kubectl annotate {target} --overwrite {quote}{annotation}={entries}{quote}")
 }
 
-/// Says which entries were not read, and how they are written.
+/// Names the entries that could not be parsed, and the form of a valid one.
 fn allows_nothing(malformed: &[String], form: &str) -> String {
     if malformed.is_empty() {
         return String::new();
@@ -321,7 +323,7 @@ fn allows_nothing(malformed: &[String], form: &str) -> String {
     format!(" ({malformed} allows nothing: an entry is {form})")
 }
 
-/// At most [`MAX_LISTED`] of them, so that a message stays short.
+/// Joins at most [`MAX_LISTED`] texts, so that a message stays short.
 fn listed(texts: impl Iterator<Item = String>) -> String {
     let texts: Vec<String> = texts.collect();
     let shown = texts[..texts.len().min(MAX_LISTED)].join(", ");

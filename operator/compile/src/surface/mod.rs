@@ -1,5 +1,6 @@
-//! One surface, resolved by itself: its descriptor, its address, its CA. What depends on
-//! the agent (consent, credentials, grants) is decided elsewhere.
+//! Resolves one surface by itself: its descriptor, its address, its CA.
+//!
+//! Not here: everything that depends on the agent (consent, credentials, grants).
 
 pub(crate) mod descriptor;
 pub(crate) mod schema;
@@ -19,21 +20,21 @@ use crate::routes::route::PrivateCa;
 use crate::surface::template::is_sent_as_written;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, near};
 
-/// A surface whose parts are known, or known to be unusable.
+/// A resolved surface: each part is known, or has the finding that makes it unusable.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedSurface {
     pub subject: Subject,
     pub surface: Arc<Surface>,
-    /// `Err`: no tool, feed or skill of it is known; why.
+    /// `Err`: the finding for which no tool, feed or skill is known.
     pub descriptor: Result<Option<Arc<Descriptor>>, Finding>,
-    /// Where the descriptor's fields stand: `spec.descriptor`, or the ConfigMap's key.
+    /// The field that holds the descriptor: `spec.descriptor`, or the ConfigMap's key.
     pub descriptor_field: String,
-    /// `Err`: nothing can be called; why.
+    /// `Err`: the finding for which no call can be made.
     pub address: Result<Address, Finding>,
-    /// PEM bundle. `Err`: nothing may be called; why.
+    /// PEM bundle. `Err`: the finding for which no call may be made.
     pub ca: Result<Option<CaBundle>, Finding>,
     pub skill: Option<String>,
-    /// Findings besides those in the results above.
+    /// Findings that are in none of the results above.
     findings: Vec<Finding>,
 }
 
@@ -41,11 +42,11 @@ pub(crate) struct ResolvedSurface {
 #[derive(Clone, Debug)]
 pub(crate) struct CaBundle {
     pub pem: String,
-    /// `None`: the operator's own, which no author of an object chose.
+    /// `None`: the operator's own authority, which is not chosen by the author of an object.
     pub private: Option<PrivateCa>,
 }
 
-/// Resolves the surface `key`, which is `surface`.
+/// Resolves `surface`, whose key is `key`.
 pub(crate) fn resolve(
     objects: &dyn Objects,
     key: &ObjectRef,
@@ -104,15 +105,16 @@ impl ResolvedSurface {
         self.descriptor.as_ref().ok()?.as_deref()
     }
 
-    /// What compiling it holds in memory, at most.
+    /// Upper bound of the memory for compiling the surface, in bytes.
     pub fn weight(&self) -> usize {
         let descriptor = self.descriptor().map_or(0, |descriptor| descriptor.weight);
         let ca = self.ca.as_ref().ok().and_then(Option::as_ref);
         descriptor + ca.map_or(0, |ca| ca.pem.len()) + self.skill.as_ref().map_or(0, String::len)
     }
 
-    /// The tier of a tool: what the surface's owner says, else what its annotations say. A tool
-    /// whose HTTP method writes is not ReadOnly, whatever they say.
+    /// The tier of a tool: the one in the Surface's `spec.tiers`, else the one of its annotations.
+    /// A
+    /// tool with a writing HTTP method is never ReadOnly.
     pub fn tier(&self, tool: &str, described: &DescribedTool) -> Tier {
         let written = self.written_tier(tool);
         written
@@ -120,12 +122,12 @@ impl ResolvedSurface {
             .called_with(described.method())
     }
 
-    /// The tier that the surface's owner gives the tool.
+    /// The tier of the tool in `spec.tiers`.
     fn written_tier(&self, tool: &str) -> Option<Tier> {
         self.surface.spec.tiers.get(tool).map(|tier| (*tier).into())
     }
 
-    /// Warns where the method contradicts that a tool is ReadOnly, or where an annotation alone says so.
+    /// Warns if a tool is ReadOnly by its annotation alone, or if its method contradicts that.
     fn read_only_findings(&self, name: &str, tool: &DescribedTool) -> Option<Finding> {
         let written = self.written_tier(name);
         let method = tool.method()?;
@@ -164,7 +166,7 @@ impl ResolvedSurface {
         Some(path)
     }
 
-    /// The path of the MCP endpoint, and the field that names it.
+    /// Returns the path of the MCP endpoint, and the field that holds it.
     fn mcp(&self) -> Option<(String, &str)> {
         match &self.surface.spec.mcp {
             Some(mcp) => Some(("spec.mcp.path".to_owned(), &mcp.path)),
@@ -175,7 +177,8 @@ impl ResolvedSurface {
         }
     }
 
-    /// The path of the MCP endpoint that a tool without `http` goes to; or why it cannot.
+    /// Returns the path of the MCP endpoint for a tool without `http`. `Err`: no such call is
+    /// possible.
     pub fn mcp_transport(&self, tool: &DescribedTool) -> Result<&str, Finding> {
         let (field, path) = self.mcp().ok_or_else(|| {
             Finding::new(
@@ -196,12 +199,12 @@ impl ResolvedSurface {
         ))
     }
 
-    /// A finding of the descriptor, as one of the Surface.
+    /// Converts a finding of the descriptor to one of the Surface.
     pub fn in_descriptor(&self, finding: &Finding) -> Finding {
         finding.clone().within(&self.descriptor_field)
     }
 
-    /// Everything that is wrong with the surface by itself.
+    /// Reports all findings of the surface by itself.
     pub fn report(&self, diagnostics: &mut Diagnostics) {
         for finding in &self.findings {
             finding.report(&self.subject, diagnostics);
@@ -240,7 +243,7 @@ impl ResolvedSurface {
     }
 }
 
-/// The one descriptor of a Surface; those of a ConfigMap go by their keys.
+/// Cache key of an inline descriptor; descriptors in ConfigMaps have the key of the ConfigMap.
 const INLINE: &str = "";
 
 fn read_descriptor(
@@ -294,8 +297,8 @@ fn read_descriptor(
     (descriptor, field)
 }
 
-/// The skill's text: inline, or a file of the descriptor's ConfigMap under its path's last
-/// part (a ConfigMap's keys have no '/').
+/// Returns the skill's text: the inline text, or a file of the descriptor's ConfigMap. The key is
+/// the last part of the path, since keys of ConfigMaps have no '/'.
 fn skill(
     objects: &dyn Objects,
     key: &ObjectRef,
@@ -391,7 +394,7 @@ fn find_address(
                 ));
             }
             let address = address::of_target(target, &key.namespace);
-            // The Service of the API server or the operator by its name.
+            // The Service's name may be that of the API server or the operator.
             address::of_url(&address.base_url, &objects.settings().refused_hosts)
                 .map(|_| address)
                 .map_err(|message| Finding::new("spec.service.name", Code::AddressRefused, message))
@@ -406,8 +409,8 @@ fn find_address(
     }
 }
 
-/// The operator's own service is trusted by the operator's own authority, which changes with
-/// time and stands in no ConfigMap.
+/// Returns the operator's authority for the operator's own Service. The authority is rotated, and
+/// is in no ConfigMap.
 fn own_authority(objects: &dyn Objects, address: &Address) -> Option<CaBundle> {
     let settings = objects.settings();
     let own = settings.claw_api_host.as_deref() == Some(&*address.host);
@@ -418,8 +421,8 @@ fn own_authority(objects: &dyn Objects, address: &Address) -> Option<CaBundle> {
     })
 }
 
-/// Reads a CA bundle by reference. Without a bundle that the mediator can use, tools are withheld:
-/// falling back to public roots would trust others than the owner chose.
+/// Reads a CA bundle by reference. Tools are withheld if the mediator cannot use the bundle: a
+/// fallback to public roots would trust authorities that the owner did not choose.
 pub(crate) fn read_ca(
     objects: &dyn Objects,
     namespace: &str,
@@ -466,7 +469,7 @@ pub(crate) fn read_ca(
     }
 }
 
-/// That the content in use is not what the ConfigMap may hold by now.
+/// Warns that the ConfigMap cannot be read and that its last known content is in use.
 fn stale(field: &str, config_map: &ObjectRef, found: &Material) -> Option<Finding> {
     let why = found.stale.as_ref()?;
     Some(Finding::new(
@@ -505,7 +508,7 @@ metadata: {name: g, namespace: den}
 spec: {agents: [otter], tools: [{surface: {name: own}, allow: [read]}]}
 "#;
 
-    /// The CA that the agent's files have for the surface, and their digest.
+    /// The CA of the surface in the agent's files, and the digest of the files.
     fn compiled(service: &str, authority: Option<&str>) -> (Option<String>, String) {
         let settings = Settings {
             link: authority.map(|ca| LinkConfig {
@@ -526,14 +529,14 @@ spec: {agents: [otter], tools: [{surface: {name: own}, allow: [read]}]}
     }
 
     #[test]
-    fn the_operators_own_service_is_trusted_by_its_authority_which_is_no_part_of_the_digest() {
+    fn the_operators_authority_is_trusted_for_its_service_and_not_part_of_the_digest() {
         let (ca, digest) = compiled("claw", Some("first"));
         assert_eq!(ca.as_deref(), Some("first"));
         assert_eq!(
             compiled("claw", Some("next")),
             (Some("next".to_owned()), digest.clone())
         );
-        // From files, where nobody knows the authority.
+        // Compiled from files, without an authority.
         assert_eq!(compiled("claw", None), (None, digest));
         assert_eq!(compiled("other", Some("first")).0, None);
     }

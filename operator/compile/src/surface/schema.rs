@@ -1,6 +1,8 @@
-//! Is this a JSON Schema that the mediator can check arguments against, in bounded time?
+//! Checks that a JSON Schema is one against which the mediator can check arguments in bounded
+//! time.
 //!
-//! The rule is the mediator's own, `toolcrib_bounds::schema`; here a defect becomes a finding.
+//! `toolcrib_bounds::schema` holds the rule, and the mediator uses it too. Here a defect becomes a
+//! finding.
 
 use serde_json::Value;
 use toolcrib_bounds::schema::{self, Defect, DefectKind};
@@ -23,7 +25,7 @@ fn finding(defect: Defect) -> Finding {
     Finding::new(field(&defect.pointer), code, defect.message)
 }
 
-/// A JSON pointer in the notation of fields.
+/// Converts a JSON pointer to the notation of fields.
 pub(crate) fn field(pointer: &str) -> String {
     pointer
         .split('/')
@@ -46,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_defect_is_a_finding_with_its_field_and_a_code_of_its_own() {
+    fn each_defect_is_a_finding_with_its_field_and_code() {
         for (schema, code, field) in [
             (
                 json!({"properties": {"fish": {"type": "strnig"}}}),

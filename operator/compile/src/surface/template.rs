@@ -6,8 +6,8 @@ use url::{Position, Url};
 
 const MAX_PATH: usize = 1024;
 
-/// The names between braces. `Err`: why this is no path that a call may be built from;
-/// the built path must have the template's segments, whatever the arguments.
+/// Returns the names between braces. `Err`: the reason for which the path is refused. A path that
+/// is built from the template must keep the template's segments, whatever the arguments are.
 pub(crate) fn placeholders(path: &str) -> Result<BTreeSet<String>, String> {
     if !path.starts_with('/') {
         return Err(
@@ -57,16 +57,16 @@ pub(crate) fn placeholders(path: &str) -> Result<BTreeSet<String>, String> {
     Ok(names)
 }
 
-/// Whether a path without placeholders leaves the mediator as it is written: one that a url
-/// would read otherwise is not sent at all.
+/// Whether the mediator sends a path without placeholders exactly as written. A path that `url`
+/// would change is not sent at all.
 pub(crate) fn is_sent_as_written(path: &str) -> bool {
     let url = Url::parse(&format!("http://host{path}")).ok();
     path.starts_with('/')
         && url.is_some_and(|url| &url[Position::BeforePath..Position::AfterPath] == path)
 }
 
-/// RFC 3986's path characters without '%': an encoded '/' or '.' in a template could only
-/// mislead.
+/// The path characters of RFC 3986 without '%': an encoded '/' or '.' in a template could mislead
+/// its readers.
 fn is_path_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@/{}".contains(c)
 }
@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found() {
+    fn placeholders_are_found() {
         let names = placeholders("/api/v1/{claw_id}/fish-{size}.json").expect("a path");
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["claw_id", "size"]);
         assert!(placeholders("/").expect("a path").is_empty());
     }
 
     #[test]
-    fn what_a_url_reads_otherwise_is_not_sent() {
+    fn paths_that_a_url_would_change_are_not_sent() {
         for path in ["/", "/mcp", "/v1/a%20b/mcp;x=1", "//a"] {
             assert!(is_sent_as_written(path), "{path:?}");
         }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_is_refused() {
+    fn templates_that_leave_their_path_are_refused() {
         for path in [
             "",
             "fish",

@@ -20,14 +20,14 @@ pub struct Mutator {
     #[serde(default)]
     annotations: BTreeMap<String, String>,
     #[serde(default)]
-    pub init_containers: Added,
+    pub init_containers: ContainerAddition,
     #[serde(default)]
-    pub containers: Added,
+    pub containers: ContainerAddition,
     #[serde(default)]
     volumes: Vec<Value>,
     /// Edits every container, init containers too.
     #[serde(default)]
-    every: Every,
+    every: ContainerEdit,
     /// Prefixes of images, and their replacements.
     #[serde(default)]
     images: BTreeMap<String, String>,
@@ -35,7 +35,7 @@ pub struct Mutator {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Added {
+pub struct ContainerAddition {
     #[serde(default)]
     pub first: Vec<Value>,
     #[serde(default)]
@@ -44,7 +44,7 @@ pub struct Added {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Every {
+struct ContainerEdit {
     #[serde(default)]
     env: Vec<Value>,
     #[serde(default)]
@@ -94,7 +94,7 @@ impl Mutator {
         }
         add(&mut spec["initContainers"], &self.init_containers);
         add(&mut spec["containers"], &self.containers);
-        let volumes = Added {
+        let volumes = ContainerAddition {
             first: Vec::new(),
             last: self.volumes.clone(),
         };
@@ -128,7 +128,7 @@ fn elements(list: &mut Value) -> impl Iterator<Item = &mut Value> {
     list.as_array_mut().into_iter().flatten()
 }
 
-fn add(list: &mut Value, added: &Added) {
+fn add(list: &mut Value, added: &ContainerAddition) {
     if added.first.is_empty() && added.last.is_empty() {
         return;
     }

@@ -1,8 +1,8 @@
-//! Feeds of a descriptor: where each is, and for how long an answer holds.
+//! Feeds of a descriptor: their paths, and how long an answer may be reused.
 //!
-//! Not here: fetching one.
+//! Not here: fetching a feed.
 //!
-//! Invariant: a feed's path knows the agent, and nothing else.
+//! Invariant: the agent's name is the only placeholder of a feed's path.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -17,7 +17,7 @@ use crate::surface::template;
 #[derive(Clone, Debug)]
 pub(crate) struct DescribedFeed {
     pub path: String,
-    /// Seconds.
+    /// Lifetime of an answer, in seconds.
     pub ttl: u64,
 }
 
@@ -27,14 +27,14 @@ pub(super) fn read(reader: &mut Reader, written: Option<&RawValue>) -> ByName<De
 
 fn feed(raw: &RawValue) -> Result<DescribedFeed, Finding> {
     #[derive(Deserialize)]
-    struct FeedOnPaper {
+    struct FeedDeclaration {
         path: Option<String>,
         ttl: Option<u64>,
     }
     let at = ["spec", "descriptor", "feeds", "[]"];
-    let paper: FeedOnPaper = decode_part("Surface", &at, raw.get())
+    let declaration: FeedDeclaration = decode_part("Surface", &at, raw.get())
         .map_err(|error| Finding::new(error.field, Code::InvalidFeed, error.message))?;
-    let path = paper.path.ok_or_else(|| {
+    let path = declaration.path.ok_or_else(|| {
         let message = "is missing: write the path that is fetched, such as /news";
         Finding::new("path", Code::InvalidFeed, message)
     })?;
@@ -47,7 +47,7 @@ fn feed(raw: &RawValue) -> Result<DescribedFeed, Finding> {
             format!("has the placeholder {{{other}}}: a feed knows {{claw_id}} only"),
         ));
     }
-    let ttl = paper.ttl.unwrap_or(60);
+    let ttl = declaration.ttl.unwrap_or(60);
     if !(1..=86_400).contains(&ttl) {
         return Err(Finding::new(
             "ttl",

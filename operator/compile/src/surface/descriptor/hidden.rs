@@ -1,8 +1,8 @@
-//! A descriptor's texts without characters that nobody sees.
+//! Removes invisible characters from a descriptor's texts.
 //!
-//! All texts of a descriptor may reach a model, so the rule is for all of them. Names of members
-//! stay: the service knows them so. A tool whose schema has such a name is refused
-//! ([`hidden_name`]).
+//! The rule holds for all texts of a descriptor, since each may reach a model. Names of members
+//! stay, since the service knows them by these names. A tool whose schema has a name with such a
+//! character is refused ([`hidden_name`]).
 
 use serde_json::Value;
 use toolcrib_bounds::{FieldPath, is_hidden, shown};
@@ -10,25 +10,25 @@ use toolcrib_bounds::{FieldPath, is_hidden, shown};
 use super::members::Reader;
 use crate::Code;
 
-/// Texts that have a finding each; one more finding counts the others.
+/// Number of texts with a finding of their own; one more finding counts the others.
 const NAMED: usize = 8;
 
-/// The texts that held hidden characters.
+/// The texts that had invisible characters.
 #[derive(Default)]
-struct Stripped {
-    /// The paths of the first ones, and how many characters each held.
+struct StrippedTexts {
+    /// The paths of the first texts, each with its number of invisible characters.
     first: Vec<(String, usize)>,
-    /// All of them.
+    /// The number of all such texts.
     texts: usize,
 }
 
-/// The text without hidden characters. `None`: there are none, and the text is as it was written.
+/// Returns the text without invisible characters; `None` if it has none.
 pub(super) fn without(text: &str, reader: &mut Reader) -> Option<String> {
     if !may_hide(text) {
         return None;
     }
     let mut value: Value = serde_json::from_str(text).ok()?;
-    let mut stripped = Stripped::default();
+    let mut stripped = StrippedTexts::default();
     strip(&mut value, FieldPath::Root, &mut stripped);
     if stripped.texts == 0 {
         return None;
@@ -47,13 +47,13 @@ pub(super) fn without(text: &str, reader: &mut Reader) -> Option<String> {
     Some(value.to_string())
 }
 
-/// The warning for a text that held `count` hidden characters.
+/// The warning for a text with `count` invisible characters.
 pub(crate) fn message(count: usize) -> String {
     let hidden = toolcrib_bounds::count(count, "hidden character");
     format!("holds {hidden}, left out: read what is left, and remove them here")
 }
 
-/// A hidden character in the name of a member, at any depth.
+/// Returns an invisible character in the name of a member, at any depth.
 pub(super) fn hidden_name(text: &str) -> Option<char> {
     fn within(value: &Value) -> Option<char> {
         match value {
@@ -72,12 +72,12 @@ pub(super) fn hidden_name(text: &str) -> Option<char> {
     within(&serde_json::from_str(text).ok()?)
 }
 
-/// Whether there is one at all, written out or escaped.
+/// Whether the text may have an invisible character, written out or escaped.
 fn may_hide(text: &str) -> bool {
     text.contains(is_hidden) || text.contains("\\u") || text.contains("\\b") || text.contains("\\f")
 }
 
-fn strip(value: &mut Value, path: FieldPath<'_>, stripped: &mut Stripped) {
+fn strip(value: &mut Value, path: FieldPath<'_>, stripped: &mut StrippedTexts) {
     match value {
         Value::String(text) => {
             let (visible, hidden) = shown(text);

@@ -1,8 +1,8 @@
-//! How a tool is called over HTTP.
+//! The HTTP mapping of a tool.
 //!
 //! Not here: making the call.
 //!
-//! Invariant: no mapping sets what decides identity or framing.
+//! Invariant: no mapping sets a header or parameter that decides identity or framing.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ pub(crate) struct HttpCall {
     pub body_key: Option<String>,
 }
 
-/// As written: members by name.
+/// The mapping as written: members by name.
 type Http = BTreeMap<String, Value>;
 
-/// Fields are relative to `http`, those of `warnings` to the tool.
+/// Reads a mapping. Fields of its error are relative to `http`, those of `warnings` to the tool.
 pub(super) fn http_call(
     http: &Http,
     schema: &Value,
@@ -45,7 +45,7 @@ pub(super) fn http_call(
     })
 }
 
-/// What is neither a mapping nor refused means nothing, and that is said.
+/// Refuses headers, and warns of every other member that is no mapping and therefore ignored.
 fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Finding> {
     for key in http.keys() {
         match key.as_str() {
@@ -141,7 +141,7 @@ fn body(http: &Http) -> Result<Option<BodyKind>, Finding> {
     })
 }
 
-/// The name that the body is wrapped in.
+/// Reads the name of the member that wraps the body.
 fn body_key(
     http: &Http,
     method: HttpMethod,
@@ -165,7 +165,8 @@ fn body_key(
     Ok(body_key)
 }
 
-/// Words that are headers' names, and good names of arguments. A mapping sets no header.
+/// Names of headers that are also common names of arguments. They are allowed, since a mapping
+/// sets no header.
 const ARGUMENTS: [&str; 12] = [
     "accept-encoding",
     "api-key",
@@ -181,7 +182,7 @@ const ARGUMENTS: [&str; 12] = [
     "via",
 ];
 
-/// Names that no mapping may have: as headers they decide identity or framing.
+/// Refuses names that decide identity or framing when they are names of headers.
 fn refuse_header_like(field: &str, name: &str) -> Result<(), Finding> {
     let header = name.to_ascii_lowercase().replace('_', "-");
     if headers::reserved(&header).is_some() && !ARGUMENTS.contains(&header.as_str()) {

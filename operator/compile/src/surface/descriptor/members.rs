@@ -1,8 +1,8 @@
-//! Reading a descriptor member by member, collecting what is wrong.
+//! Reads a descriptor member by member and collects findings.
 //!
-//! Here: fields, lists and named items of any type. Not here: what any of them means.
+//! Here: fields, lists and named items of any type. Not here: their meaning.
 //!
-//! Invariant: a member that cannot be decoded is reported and left out, and takes nothing else along.
+//! Invariant: a member that cannot be decoded is reported and left out; all others are kept.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use toolcrib_crds::decode_part;
 use crate::Code;
 use crate::diagnostics::finding::Finding;
 
-/// Field by field, as text: values are parsed where they are understood.
+/// Members of an object as JSON text. Each value is parsed by the code that knows its type.
 pub(super) type Members = BTreeMap<String, Box<RawValue>>;
 
 pub(super) fn member<'a>(members: &'a Members, name: &str) -> Option<&'a RawValue> {
     members.get(name).map(|value| &**value)
 }
 
-/// By name. `Err`: declared, and not usable; why.
+/// Declared items by name. `Err`: the item is declared and not usable, with the reason.
 pub(crate) type ByName<T> = BTreeMap<String, Result<T, Finding>>;
 
 #[derive(Default)]
@@ -34,8 +34,7 @@ impl Reader {
         self.findings.push(Finding::new(field, code, message));
     }
 
-    /// Reads a field of the descriptor as a whole. One that cannot be decoded is reported and left
-    /// out.
+    /// Reads one field of the descriptor. A field that cannot be decoded is reported and left out.
     pub(super) fn field<T: DeserializeOwned>(
         &mut self,
         members: &Members,
@@ -53,9 +52,10 @@ impl Reader {
         }
     }
 
-    /// The items of the list `list`, each read by itself; the first of a name counts.
-    /// `item` gets the item, its place, and where to put warnings, and answers in fields
-    /// relative to that place.
+    /// Reads the items of the list `list`, each by itself; the first of several with one name
+    /// wins.
+    /// `item` gets the item, its path, and a list for warnings. It returns findings with fields
+    /// relative to that path.
     pub(super) fn items<T>(
         &mut self,
         written: Option<&RawValue>,
@@ -103,14 +103,14 @@ impl Reader {
             .unwrap_or_default()
     }
 
-    /// The `name` of a list's item, if it is one that can be granted and called.
+    /// Returns the `name` of a list's item if the name can be granted and called.
     fn name(&mut self, raw: &RawValue, at: &str, code: Code) -> Option<String> {
         #[derive(Deserialize)]
-        struct Named {
+        struct NameOnly {
             name: String,
         }
         let field = format!("{at}.name");
-        let Ok(Named { name }) = serde_json::from_str(raw.get()) else {
+        let Ok(NameOnly { name }) = serde_json::from_str(raw.get()) else {
             self.find(&field, code, "is missing or not text: write the name");
             return None;
         };
@@ -129,7 +129,7 @@ impl Reader {
     }
 }
 
-/// A field below another one.
+/// Joins a field and a field below it.
 pub(super) fn joined(field: &str, below: &str) -> String {
     match below {
         "" => field.to_owned(),

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_holds_is_read_once_and_never_taken_for_anothers() {
+    fn the_text_of_an_object_is_read_once_and_not_confused_with_anothers() {
         let text = |name: &str| format!(r#"{{"version": 2, "description": "{name}"}}"#);
         let said = |object: &Arc<String>, key: &str, text: &str| {
             read_of(object, key, text).map(|read| read.description.clone())

@@ -1,8 +1,8 @@
-//! Tools of a descriptor: schema, tier, and how each is called.
+//! Tools of a descriptor: their schemas, tiers, and whether they are called over HTTP or MCP.
 //!
-//! Not here: the HTTP mapping, and which agent gets which tool.
+//! Not here: the HTTP mapping, and the tools that an agent gets.
 //!
-//! Invariant: a tool without hints is never taken for harmless.
+//! Invariant: a tool without hints is never treated as harmless.
 
 use std::collections::BTreeMap;
 
@@ -25,16 +25,17 @@ use crate::surface::schema;
 
 #[derive(Clone, Debug)]
 pub(crate) struct DescribedTool {
-    /// Its place in the descriptor: `tools[2]`.
+    /// Path of the tool in the descriptor: `tools[2]`.
     pub field: String,
     pub description: String,
     pub input_schema: RawJson,
     pub other_arguments: OtherArguments,
-    /// What structured results look like, where the tool says so and goes over MCP: nobody
-    /// checks those of an HTTP service.
+    /// Schema of structured results, for tools over MCP that declare one. Results of an HTTP
+    /// service
+    /// are not checked.
     pub output_schema: Option<RawJson>,
     pub annotations: Option<RawJson>,
-    /// What the annotations say.
+    /// The tier that the annotations give.
     pub tier: Tier,
     /// `None`: the tool goes over MCP.
     pub http: Option<HttpCall>,
@@ -45,7 +46,7 @@ pub(super) fn read(reader: &mut Reader, written: Option<&RawValue>) -> ByName<De
 }
 
 #[derive(Deserialize)]
-struct ToolOnPaper {
+struct ToolDeclaration {
     #[serde(default)]
     description: Option<String>,
     #[serde(rename = "inputSchema")]
@@ -56,14 +57,14 @@ struct ToolOnPaper {
     http: Option<BTreeMap<String, Value>>,
 }
 
-/// Longer ones are no description; every request carries them to the model.
+/// Longest description, in bytes; every request carries the descriptions to the model.
 const MAX_DESCRIPTION: usize = 8 * 1024;
 
 fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<DescribedTool, Finding> {
     let place = ["spec", "descriptor", "tools", "[]"];
-    let paper: ToolOnPaper = decode_part("Surface", &place, raw.get())
+    let declaration: ToolDeclaration = decode_part("Surface", &place, raw.get())
         .map_err(|error| Finding::new(error.field, Code::InvalidTool, error.message))?;
-    let description = paper.description.unwrap_or_default();
+    let description = declaration.description.unwrap_or_default();
     if description.len() > MAX_DESCRIPTION {
         return Err(Finding::new(
             "description",
@@ -71,7 +72,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
             format!("is longer than {MAX_DESCRIPTION} bytes: shorten it"),
         ));
     }
-    let input_schema = paper.input_schema.ok_or_else(|| {
+    let input_schema = declaration.input_schema.ok_or_else(|| {
         Finding::new(
             "inputSchema",
             Code::InvalidSchema,
@@ -80,7 +81,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
     })?;
     for (field, schema) in [
         ("inputSchema", Some(&input_schema)),
-        ("outputSchema", paper.output_schema.as_ref()),
+        ("outputSchema", declaration.output_schema.as_ref()),
     ] {
         let name = schema.and_then(|schema| hidden_name(schema.get()));
         if let Some(character) = name {
@@ -104,20 +105,22 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         let field = schema::field(&found.at);
         return Err(Finding::new(field, Code::InvalidSchema, message).within("inputSchema"));
     }
-    // Of a tool over MCP, the mediator repeats marked arguments in headers.
-    if paper.http.is_none() && !header::is_marked_well(input_schema.get()) {
+    // The mediator repeats marked arguments of an MCP tool in headers.
+    if declaration.http.is_none() && !header::is_marked_well(input_schema.get()) {
         return Err(Finding::new(
             "inputSchema",
             Code::InvalidSchema,
             "marks an argument with an x-mcp-header that is no header's name, is there twice, or is not of type string, integer or boolean: correct the x-mcp-header, or remove it",
         ));
     }
-    let output_schema = paper.output_schema.filter(|_| paper.http.is_none());
+    let output_schema = declaration
+        .output_schema
+        .filter(|_| declaration.http.is_none());
     if let Some(output) = &output_schema {
         schema::check(output.get()).map_err(|finding| finding.within("outputSchema"))?;
     }
-    let tier = tier(paper.annotations.as_ref(), warnings)?;
-    let http = paper
+    let tier = tier(declaration.annotations.as_ref(), warnings)?;
+    let http = declaration
         .http
         .map(|http| http_call(&http, &schema, warnings))
         .transpose()
@@ -135,7 +138,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         input_schema,
         other_arguments,
         output_schema,
-        annotations: paper.annotations,
+        annotations: declaration.annotations,
         tier,
         http,
     })
@@ -148,14 +151,14 @@ impl DescribedTool {
     }
 }
 
-/// What the mediator does with an argument that a tool's schema does not declare.
+/// How the mediator treats an argument that a tool's schema does not declare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherArguments {
-    /// Refuses the call.
+    /// The call is refused.
     Refused,
-    /// Accepts those that the schema accepts by its own words.
+    /// The argument is accepted if the schema's own keywords accept it.
     BySchema,
-    /// Leaves them to the MCP server.
+    /// The MCP server decides.
     ByServer,
 }
 
@@ -168,7 +171,7 @@ impl OtherArguments {
         }
     }
 
-    /// The same of a compiled tool, whose schema was read before.
+    /// Decides for a compiled tool, whose schema was checked before.
     pub(crate) fn of_compiled(tool: &Tool) -> Self {
         let schema = serde_json::from_str(tool.input_schema.get()).unwrap_or(Value::Null);
         Self::of(tool.execution.transport == Transport::Http, &schema)
@@ -183,7 +186,7 @@ impl OtherArguments {
     }
 }
 
-/// A tool that sends a body, which only its arguments could fill, and declares none.
+/// Warns of a tool that sends a body and declares no arguments: nothing could fill the body.
 fn without_arguments(http: &HttpCall, schema: &Value) -> Option<Finding> {
     let declared = Arguments::declared(schema);
     let has_body = match http.method {
@@ -206,11 +209,11 @@ fn without_arguments(http: &HttpCall, schema: &Value) -> Option<Finding> {
     })
 }
 
-/// What decides a tier, in both spellings of each hint.
+/// Annotations that decide a tier, each in both spellings.
 const READ_ONLY: [&str; 2] = ["readOnly", "readOnlyHint"];
 const DESTRUCTIVE: [&str; 2] = ["destructive", "destructiveHint"];
 const CONFIRMATION: [&str; 2] = ["confirmationRequired", "confirmationRequiredHint"];
-/// What MCP and the mediator know besides.
+/// Other annotations that MCP or the mediator know.
 const OTHER_ANNOTATIONS: [&str; 7] = [
     "parallel_safe",
     "polling",
@@ -221,8 +224,8 @@ const OTHER_ANNOTATIONS: [&str; 7] = [
     "openWorldHint",
 ];
 
-/// On conflict the highest tier wins. A name that is not known decides nothing: a misspelt
-/// `destructive` would lower a tier in silence, so it is said.
+/// Decides the tier from the annotations; on conflict the highest tier wins. An unknown annotation
+/// decides nothing and gets a finding: a misspelt `destructive` would lower a tier in silence.
 fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Tier, Finding> {
     let Some(annotations) = annotations else {
         return Ok(Tier::System);

@@ -2,8 +2,7 @@
 //!
 //! Not here: reading any of the fields.
 //!
-//! Invariant: a field of a later version than the one written counts for nothing, and that
-//! is said.
+//! Invariant: a field of a later version than the declared one is ignored, with a finding.
 
 use serde_json::value::RawValue;
 
@@ -15,7 +14,7 @@ use crate::diagnostics::finding::Finding;
 #[derive(Clone, Copy)]
 pub(super) enum Version {
     One,
-    /// With `tools`, `mcp` and `auth.env`.
+    /// Adds `tools`, `mcp` and `auth.env`.
     Two,
 }
 
@@ -35,7 +34,7 @@ impl Version {
         }
     }
 
-    /// A top-level field of version 2, if this is it.
+    /// Returns a top-level field of version 2 if this is version 2.
     pub(super) fn later<'a>(self, members: &'a Members, name: &str) -> Option<&'a RawValue> {
         match self {
             Version::One => None,
@@ -43,7 +42,7 @@ impl Version {
         }
     }
 
-    /// `auth` as far as this version has it.
+    /// Returns `auth` without the fields of later versions.
     pub(super) fn auth(self, auth: DescribedAuth) -> DescribedAuth {
         match self {
             Version::One => DescribedAuth { env: None, ..auth },
@@ -51,7 +50,7 @@ impl Version {
         }
     }
 
-    /// Says which fields are there and do not count.
+    /// Reports the fields of later versions, which are ignored.
     pub(super) fn refuse_later_fields(self, members: &Members, reader: &mut Reader) {
         match self {
             Version::One => {}
