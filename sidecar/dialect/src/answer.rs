@@ -22,9 +22,11 @@ pub fn answer(
     let text = reply.as_text();
     let body = match (request.stream(), request.dialect()) {
         (true, _) => events(request, reply, usage),
-        (false, Dialect::OpenaiChat) => openai_chat::answer::whole(request, text, usage),
+        (false, Dialect::OpenaiChat) => openai_chat::answer::whole(request.view(), text, usage),
         (false, Dialect::AnthropicMessages) => anthropic::answer::whole(text, usage),
-        (false, Dialect::OpenaiResponses) => responses::answer::whole(request, text, usage),
+        (false, Dialect::OpenaiResponses) => {
+            responses::answer::whole(request.as_text(), text, usage)
+        }
     }?;
     Ok(AnswerBody {
         content_type: content_type(request),
@@ -40,9 +42,9 @@ pub(crate) fn events(
 ) -> Result<String, DialectError> {
     let text = reply.as_text();
     match request.dialect() {
-        Dialect::OpenaiChat => openai_chat::stream::events(request, text, usage),
+        Dialect::OpenaiChat => openai_chat::stream::events(request.view(), text, usage),
         Dialect::AnthropicMessages => anthropic::stream::events(text, usage),
-        Dialect::OpenaiResponses => responses::stream::events(request, text, usage),
+        Dialect::OpenaiResponses => responses::stream::events(request.as_text(), text, usage),
     }
 }
 
@@ -51,7 +53,7 @@ pub(crate) fn events(
 pub fn stored_items(request: &Request, reply: &Reply) -> Result<Vec<String>, DialectError> {
     let text = reply.as_text();
     match reply.dialect() {
-        Dialect::OpenaiChat => openai_chat::answer::stored(request, text),
+        Dialect::OpenaiChat => openai_chat::answer::stored(request.view(), text),
         Dialect::AnthropicMessages => anthropic::answer::stored(text),
         Dialect::OpenaiResponses => responses::answer::stored(text),
     }

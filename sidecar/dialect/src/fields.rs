@@ -14,7 +14,6 @@ use toolcrib_bounds::names::{KnownNames, same_without_case};
 
 use crate::DialectError;
 use crate::json::{Array, Object};
-use crate::request::REFUSED;
 
 /// Fields of a request that any dialect reads or rewrites, and fields that make a provider run
 /// tools. A test compares them with the dialects' code.
@@ -44,6 +43,38 @@ const READ: [&str; 25] = [
     "tools",
     "web_search",
     "web_search_options",
+];
+
+/// Fields that could direct a provider that is itself a proxy past policy: to another address,
+/// credential, model or route. No dialect has any of them.
+pub(crate) const REFUSED: [&str; 27] = [
+    "api_base",
+    "api_key",
+    "api_type",
+    "api_version",
+    "azure_ad_token",
+    "base_url",
+    "context_window_fallbacks",
+    "content_policy_fallbacks",
+    "custom_llm_provider",
+    "default_headers",
+    "deployment_id",
+    "endpoint",
+    "extra_body",
+    "extra_headers",
+    "extra_query",
+    "fallbacks",
+    "headers",
+    "litellm_params",
+    "model_list",
+    "models",
+    "organization_id",
+    "provider",
+    "proxy",
+    "route",
+    "router_settings",
+    "routing",
+    "user_config",
 ];
 
 /// Object fields whose members are checked as well.

@@ -40,7 +40,9 @@
 
 mod answer;
 mod anthropic;
+mod edits;
 mod error;
+mod error_body;
 mod fields;
 pub mod json;
 mod live;
@@ -53,18 +55,19 @@ mod request;
 mod responses;
 mod sse;
 mod usage;
+mod view;
 
 pub use answer::{AnswerBody, answer, models_body, stored_items, terminal_answer};
-pub use error::{DialectError, ErrorShape, error_body, error_events};
+pub use edits::{DeclaredTools, Edits, Insertion, StreamEdit, ToolChoiceEdit, ToolDeclaration};
+pub use error::DialectError;
+pub use error_body::{ErrorShape, error_body, error_events};
 pub use live::Live;
 pub use reassembly::Reassembly;
-pub use reply::{CallKind, MAX_REPLY, RawCall, Reply, ToolResult};
-pub use request::{
-    DeclaredTools, Edits, HistoryItem, HistoryPart, Insertion, Request, StreamEdit, ToolChoice,
-    ToolChoiceEdit, ToolDeclaration, history_item, may_be_reply, reference, rename_calls,
-};
+pub use reply::{MAX_REPLY, Reply};
+pub use request::{Request, history_item, may_be_reply, reference, rename_calls};
 pub use sse::{SseEvent, SseParser, frame, keepalive};
 pub use usage::Usage;
+pub use view::{CallKind, HistoryItem, HistoryPart, RawCall, ToolChoice, ToolResult};
 
 /// The path that is joined to a provider's `base_url` to count the tokens of a request. Only
 /// Anthropic's dialect has it.

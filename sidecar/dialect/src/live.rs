@@ -12,9 +12,11 @@
 //! The runner sees one reply: id and model of the first one, blocks and items numbered
 //! consecutively, and one end with the usage of all.
 
+use crate::error_body::{error_events, responses_error};
+use crate::view::Treatment;
 use crate::{
     Dialect, DialectError, ErrorShape, Reassembly, Reply, Request, SseEvent, SseParser, Usage,
-    answer, anthropic, error, openai_chat, responses, sse,
+    answer, anthropic, openai_chat, responses, sse,
 };
 
 /// The runner's stream, and the reply that is being received.
@@ -36,25 +38,12 @@ enum Form {
     Items(responses::live::Items),
 }
 
-/// The treatment of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Treatment {
-    /// Sent at once, unless events are held.
-    Plain,
-    /// Continues a part that was opened already: sent at once.
-    Continuation,
-    /// Begins or continues a call: held.
-    Call,
-    /// Sent in another form, or not at all.
-    Suppressed,
-}
-
 impl Live {
     /// `limit`: bytes of one reply, and of everything that is sent.
     pub fn new(request: &Request, limit: usize) -> Self {
         let dialect = request.dialect();
         let form = match dialect {
-            Dialect::OpenaiChat => Form::Chunks(openai_chat::live::Chunks::new(request)),
+            Dialect::OpenaiChat => Form::Chunks(openai_chat::live::Chunks::new(request.view())),
             Dialect::AnthropicMessages => Form::Blocks(anthropic::live::Blocks::default()),
             Dialect::OpenaiResponses => Form::Items(responses::live::Items::default()),
         };
@@ -131,9 +120,9 @@ impl Live {
         }
         let mut ending = self.form.close(reply)?;
         ending.extend(match &mut self.form {
-            Form::Chunks(chunks) => chunks.end(request, reply.as_text(), usage),
+            Form::Chunks(chunks) => chunks.end(request.view(), reply.as_text(), usage),
             Form::Blocks(_) => anthropic::live::end(reply.as_text(), usage),
-            Form::Items(items) => items.end(request, reply.as_text(), usage),
+            Form::Items(items) => items.end(request.as_text(), reply.as_text(), usage),
         }?);
         for event in ending {
             self.write(event, &mut out)?;
@@ -145,9 +134,9 @@ impl Live {
     /// Encodes an error of the mediator and the end of the stream.
     pub fn error(&self, error: ErrorShape<'_>) -> Vec<u8> {
         match &self.form {
-            Form::Chunks(_) => error::error_events(Dialect::OpenaiChat, error),
-            Form::Blocks(_) => error::error_events(Dialect::AnthropicMessages, error),
-            Form::Items(items) => error::responses_error(error, items.number()).into_bytes(),
+            Form::Chunks(_) => error_events(Dialect::OpenaiChat, error),
+            Form::Blocks(_) => error_events(Dialect::AnthropicMessages, error),
+            Form::Items(items) => responses_error(error, items.number()).into_bytes(),
         }
     }
 
@@ -173,7 +162,7 @@ impl Live {
         let sent = match &mut self.form {
             Form::Chunks(chunks) => chunks.send(event),
             Form::Blocks(blocks) => blocks.send(event),
-            Form::Items(items) => items.send(request, event),
+            Form::Items(items) => items.send(request.as_text(), event),
         }?;
         match sent {
             Some(event) => self.write(event, out),

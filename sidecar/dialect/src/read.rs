@@ -8,6 +8,30 @@ pub(crate) fn present<'t>(text: &'t str, fields: &Object, field: &str) -> Option
     fields.get(text, field).filter(|raw| !json::is_null(raw))
 }
 
+/// Reads a field that may be missing or `null`, but not of another type.
+pub(crate) fn optional<T>(
+    text: &str,
+    fields: &Object,
+    field: &'static str,
+    expected: &'static str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, DialectError> {
+    match fields.get(text, field).filter(|raw| !json::is_null(raw)) {
+        None => Ok(None),
+        Some(raw) => read(raw)
+            .map(Some)
+            .ok_or(DialectError::WrongType { field, expected }),
+    }
+}
+
+pub(crate) fn flag(raw: &str) -> Option<bool> {
+    match raw {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
 pub(crate) fn elements<'t>(
     text: &'t str,
     fields: &Object,

@@ -1,5 +1,6 @@
 //! A whole (not streamed) reply of a model.
 
+use crate::view::{RawCall, ReplyView, ToolResult};
 use crate::{Dialect, DialectError, Usage, anthropic, openai_chat, responses};
 
 /// Limits the bytes of a whole reply, streamed or not; a model that sends more is broken.
@@ -10,51 +11,9 @@ pub const MAX_REPLY: usize = 32 * 1024 * 1024;
 pub struct Reply {
     dialect: Dialect,
     text: String,
-    view: View,
+    view: ReplyView,
     /// Indexes of calls without an id from the server.
     unnamed: Vec<usize>,
-}
-
-/// The fields that the mediator uses; each dialect's module reads them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct View {
-    pub calls: Vec<RawCall>,
-    pub content: Option<String>,
-    pub finish: Option<String>,
-    pub usage: Usage,
-    pub choices: usize,
-}
-
-/// A tool call as the model wrote it, before its owner is decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawCall {
-    /// The server's id, or a generated one if it sent none; see [`Reply::identified`].
-    pub id: String,
-    pub name: String,
-    /// The text that the model wrote; it may be invalid JSON (`""` is common).
-    pub arguments: String,
-    pub kind: CallKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallKind {
-    /// Arguments should be JSON.
-    Function,
-    /// Free text (OpenAI `custom`).
-    Custom,
-}
-
-/// The result of one call, as the content of one JSON string. Calls are referred to by index, since
-/// some servers send no ids, or repeat one.
-///
-/// A result is nothing but this string: for any two results the next requests differ only there, in
-/// every dialect. Hence Anthropic's `is_error` is not set; the result says whether the call
-/// succeeded, in a form that models of every dialect read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolResult {
-    /// Index in [`Reply::calls`].
-    pub call: usize,
-    pub content: String,
 }
 
 impl Reply {

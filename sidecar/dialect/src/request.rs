@@ -1,9 +1,12 @@
-//! A runner's request, and the edits that are made before it goes to the model.
+//! A runner's request: decoding, and encoding with the edits that are made before it goes to the model.
 
 use std::ops::Range;
-use std::sync::Arc;
 
+use crate::edits::{DeclaredTools, Edits, ToolDeclaration};
+use crate::fields::REFUSED;
 use crate::json::{self, Array, Item, Object};
+use crate::read::{flag, optional};
+use crate::view::{HistoryItem, RequestView, ToolChoice};
 use crate::{Dialect, DialectError, anthropic, fields, openai_chat, provider_tools, responses};
 
 /// The body of a request as received, and the positions of the parts that matter.
@@ -16,64 +19,6 @@ pub struct Request {
     view: RequestView,
 }
 
-/// The fields that the mediator uses; each dialect's module reads them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RequestView {
-    /// Names of the runner's tools, in order; built-in tools by their type.
-    pub tools: Vec<String>,
-    pub tool_choice: ToolChoice,
-    pub choices: u64,
-    pub include_usage: bool,
-    pub legacy_functions: bool,
-}
-
-/// The runner's `tool_choice`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ToolChoice {
-    #[default]
-    Unset,
-    Auto,
-    None,
-    /// At least one call (OpenAI `required`, Anthropic `any`).
-    Required,
-    /// This tool.
-    Named(String),
-    /// One of these tools, or text.
-    AllowedAuto(Vec<String>),
-    /// One of these tools.
-    AllowedRequired(Vec<String>),
-    /// A built-in tool of the provider, or an unknown form: kept unchanged.
-    Other,
-}
-
-impl ToolChoice {
-    /// Returns the tools that the choice names; they must exist.
-    pub fn names(&self) -> &[String] {
-        match self {
-            ToolChoice::Named(name) => std::slice::from_ref(name),
-            ToolChoice::AllowedAuto(names) | ToolChoice::AllowedRequired(names) => names,
-            ToolChoice::Unset
-            | ToolChoice::Auto
-            | ToolChoice::None
-            | ToolChoice::Required
-            | ToolChoice::Other => &[],
-        }
-    }
-}
-
-/// The declaration of a tool that is added to the runner's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolDeclaration {
-    pub name: String,
-    pub description: String,
-    /// The schema as JSON text.
-    pub schema: String,
-}
-
-/// Declarations in a dialect's format: encoded once, put into every request. Cheap to clone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeclaredTools(Arc<str>);
-
 impl DeclaredTools {
     pub fn new(dialect: Dialect, tools: &[ToolDeclaration]) -> Self {
         let declare = match dialect {
@@ -82,142 +27,9 @@ impl DeclaredTools {
             Dialect::OpenaiResponses => responses::request::declaration,
         };
         let declared: Vec<String> = tools.iter().map(declare).collect();
-        Self(declared.join(",").into())
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the elements of a JSON array, without its brackets.
-    pub(crate) fn elements(&self) -> Option<String> {
-        (!self.is_empty()).then(|| self.0.to_string())
+        Self::joined(&declared)
     }
 }
-
-/// Items to insert into the history before the runner's item `before` (its length: at the end).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Insertion {
-    pub before: usize,
-    pub items: Vec<String>,
-    /// Number of the runner's items, from `before` on, that they replace.
-    pub replaced: usize,
-}
-
-/// The changes of a request on its way to the model. Parts without an edit stay.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Edits {
-    /// The model's name without its provider.
-    pub model: String,
-    pub stream: StreamEdit,
-    /// Write legacy `functions` and `function_call` as `tools` and `tool_choice`.
-    pub normalize_legacy: bool,
-    /// Tools to add, encoded in the request's dialect.
-    pub tools: DeclaredTools,
-    pub tool_choice: ToolChoiceEdit,
-    /// New names for tools in `tool_choice`: pairs of the runner's name and the presented one.
-    pub choice_names: Vec<(String, String)>,
-    /// Items to insert into the runner's history, by position.
-    pub inserted: Vec<Insertion>,
-    /// Items to append to the runner's history.
-    pub appended: Vec<String>,
-    /// A document for the system prompt, after the runner's text: the same bytes in each request
-    /// keep a provider's prompt cache warm.
-    pub prompt: Option<String>,
-    /// A context message, placed late so that the bytes before it stay stable. It has the user's
-    /// role: data must not get the authority of a system prompt.
-    pub context: Option<String>,
-    /// Id of the provider's container that the model used in an earlier round, if the runner names
-    /// none: the container has the files of that round.
-    pub container: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ToolChoiceEdit {
-    #[default]
-    Keep,
-    /// No call is forced any longer.
-    Auto,
-    /// Text only.
-    None,
-}
-
-/// The form of the model's answer, independent of the runner's choice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StreamEdit {
-    #[default]
-    Keep,
-    /// In one piece (and without `stream_options`).
-    Whole,
-    /// As a stream that ends with usage.
-    Stream,
-}
-
-impl Edits {
-    /// Changes only the model's name.
-    pub fn new(model: impl Into<String>) -> Self {
-        Self {
-            model: model.into(),
-            ..Self::default()
-        }
-    }
-}
-
-/// The content of a history item, without the details that runners change when they store it: order
-/// of keys, white space, `null` against `""`, thinking blocks, cache marks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HistoryItem {
-    pub role: String,
-    pub parts: Vec<HistoryPart>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HistoryPart {
-    Text(String),
-    Call {
-        id: String,
-        name: String,
-        arguments: String,
-    },
-    Result {
-        call_id: String,
-        content: String,
-    },
-    /// Any other part (images, files), as its JSON text.
-    Other(String),
-}
-
-/// Fields that could direct a provider that is itself a proxy past policy: to another address,
-/// credential, model or route. No dialect has any of them.
-pub(crate) const REFUSED: [&str; 27] = [
-    "api_base",
-    "api_key",
-    "api_type",
-    "api_version",
-    "azure_ad_token",
-    "base_url",
-    "context_window_fallbacks",
-    "content_policy_fallbacks",
-    "custom_llm_provider",
-    "default_headers",
-    "deployment_id",
-    "endpoint",
-    "extra_body",
-    "extra_headers",
-    "extra_query",
-    "fallbacks",
-    "headers",
-    "litellm_params",
-    "model_list",
-    "models",
-    "organization_id",
-    "provider",
-    "proxy",
-    "route",
-    "router_settings",
-    "routing",
-    "user_config",
-];
 
 /// Limits the bytes of the model's name, because logs, errors and each line of the record contain
 /// it.
@@ -261,6 +73,10 @@ impl Request {
 
     pub fn dialect(&self) -> Dialect {
         self.dialect
+    }
+
+    pub(crate) fn view(&self) -> &RequestView {
+        &self.view
     }
 
     pub fn as_text(&self) -> &str {
@@ -377,30 +193,6 @@ pub fn rename_calls(
         Dialect::OpenaiChat => openai_chat::history::rename_calls(item, &rename),
         Dialect::AnthropicMessages => anthropic::history::rename_calls(item, &rename),
         Dialect::OpenaiResponses => responses::history::rename_calls(item, &rename),
-    }
-}
-
-/// Reads a field that may be missing or `null`, but not of another type.
-pub(crate) fn optional<T>(
-    text: &str,
-    fields: &Object,
-    field: &'static str,
-    expected: &'static str,
-    read: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, DialectError> {
-    match fields.get(text, field).filter(|raw| !json::is_null(raw)) {
-        None => Ok(None),
-        Some(raw) => read(raw)
-            .map(Some)
-            .ok_or(DialectError::WrongType { field, expected }),
-    }
-}
-
-pub(crate) fn flag(raw: &str) -> Option<bool> {
-    match raw {
-        "true" => Some(true),
-        "false" => Some(false),
-        _ => None,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::stream;
-use crate::live::Treatment;
 use crate::read::{scan_object, text_of, with_members};
+use crate::view::Treatment;
 use crate::{DialectError, SseEvent, Usage};
 
 #[derive(Clone, Debug, Default)]

@@ -4,11 +4,11 @@ use crate::json::{self, Array, Change, Object};
 use crate::read::{
     count_of, hide_what_leads_to_hidden, scan_array, scan_object, text_of, with_members,
 };
-use crate::reply::View;
 use crate::usage::detail;
+use crate::view::ReplyView;
 use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
-pub(crate) fn view(text: &str) -> Result<View, DialectError> {
+pub(crate) fn view(text: &str) -> Result<ReplyView, DialectError> {
     let body = Object::scan(text)?;
     let content = content(text)?;
     let blocks = scan_array(content, "content")?;
@@ -18,7 +18,7 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
             joined.push_str(&text_of(block, "text").unwrap_or_default());
         }
     }
-    Ok(View {
+    Ok(ReplyView {
         calls: calls(content)?.into_iter().map(|(_, call)| call).collect(),
         content: Some(joined),
         finish: body.get(text, "stop_reason").and_then(json::string),

@@ -6,7 +6,7 @@ use crate::read::{
     appended, edited_history, edits_history, elements, present, renamed, scan_object, streamed,
     text_of, with_document, with_members,
 };
-use crate::request::RequestView;
+use crate::view::RequestView;
 use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {

@@ -3,10 +3,11 @@
 use super::reply;
 use crate::json::{self, Change, Object};
 use crate::read;
-use crate::{DialectError, Request, Usage};
+use crate::view::RequestView;
+use crate::{DialectError, Usage};
 
 pub(crate) fn whole(
-    request: &Request,
+    request: &RequestView,
     text: &str,
     usage: Option<Usage>,
 ) -> Result<String, DialectError> {
@@ -14,15 +15,15 @@ pub(crate) fn whole(
         Some(usage) => edit_usage(text, usage)?,
         None => text.to_string(),
     };
-    if request.legacy_functions() {
+    if request.legacy_functions {
         return edit_choice(&summed, legacy_choice);
     }
     Ok(summed)
 }
 
-pub(crate) fn stored(request: &Request, text: &str) -> Result<Vec<String>, DialectError> {
+pub(crate) fn stored(request: &RequestView, text: &str) -> Result<Vec<String>, DialectError> {
     let message = reply::message(text)?;
-    Ok(vec![if request.legacy_functions() {
+    Ok(vec![if request.legacy_functions {
         legacy_message(message)?
     } else {
         message.to_string()

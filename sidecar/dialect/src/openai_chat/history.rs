@@ -1,7 +1,7 @@
 //! Decodes messages of the history so that they can be recognized.
 
 use super::{legacy, reply};
-use crate::json::{self, Array, Object};
+use crate::json::{self, Array};
 use crate::read;
 use crate::{DialectError, HistoryItem, HistoryPart, ToolResult};
 
@@ -60,11 +60,6 @@ pub(crate) fn rename_calls(
         })
         .collect();
     reply::with_calls(item, &calls, &all, rename)
-}
-
-pub(super) fn role(message: &str) -> Option<String> {
-    let fields = Object::scan(message).ok()?;
-    fields.get(message, "role").and_then(json::string)
 }
 
 /// Joins adjacent texts and drops empty ones, whatever form they had.

@@ -5,7 +5,6 @@
 //! `tool_calls`. Call and result get an id from their index among such pairs, so that a growing
 //! history keeps its prefix.
 
-use super::history::role;
 use super::reply;
 use crate::json::{self, Array, Change};
 use crate::read::{edit_member, present, scan_object};
@@ -23,7 +22,7 @@ pub(super) fn normalized(messages: &str) -> Result<String, DialectError> {
     let mut changes = vec![Change::Keep; texts.len()];
     let mut number = 0;
     for (at, pair) in texts.windows(2).enumerate() {
-        if role(pair[1]).as_deref() != Some("function") {
+        if reply::role(pair[1]).as_deref() != Some("function") {
             continue;
         }
         if let Some(call) = call(pair[0])? {
@@ -54,7 +53,7 @@ pub(super) fn call(message: &str) -> Result<Option<RawCall>, DialectError> {
     let fields = scan_object(message, "messages")?;
     let old = present(message, &fields, "function_call").is_some()
         && present(message, &fields, "tool_calls").is_none();
-    if !old || role(message).as_deref() != Some("assistant") {
+    if !old || reply::role(message).as_deref() != Some("assistant") {
         return Ok(None);
     }
     Ok(reply::calls(message)?.pop())

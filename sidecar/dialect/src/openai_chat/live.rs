@@ -5,9 +5,9 @@
 
 use super::stream;
 use crate::json::{self, Array, Change, Object};
-use crate::live::Treatment;
 use crate::read::{present, scan_object};
-use crate::{DialectError, Request, SseEvent, Usage};
+use crate::view::{RequestView, Treatment};
+use crate::{DialectError, SseEvent, Usage};
 
 /// Members that are equal in all chunks of a stream.
 const HEAD: [&str; 3] = ["id", "created", "model"];
@@ -26,10 +26,10 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    pub(crate) fn new(request: &Request) -> Self {
+    pub(crate) fn new(request: &RequestView) -> Self {
         Self {
-            legacy: request.legacy_functions(),
-            null_usage: request.include_usage(),
+            legacy: request.legacy_functions,
+            null_usage: request.include_usage,
             head: None,
             opened: false,
             something: false,
@@ -107,7 +107,7 @@ impl Chunks {
 
     pub(crate) fn end(
         &mut self,
-        request: &Request,
+        request: &RequestView,
         text: &str,
         usage: Option<Usage>,
     ) -> Result<Vec<SseEvent>, DialectError> {

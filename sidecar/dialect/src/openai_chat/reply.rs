@@ -2,11 +2,11 @@
 
 use crate::json::{self, Change, Object};
 use crate::read::{scan_array, scan_object};
-use crate::reply::View;
 use crate::usage::Names;
+use crate::view::ReplyView;
 use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
-pub(crate) fn view(text: &str) -> Result<View, DialectError> {
+pub(crate) fn view(text: &str) -> Result<ReplyView, DialectError> {
     let body = Object::scan(text)?;
     let choices_raw = body
         .get(text, "choices")
@@ -20,7 +20,7 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
     let message = fields
         .get(choice, "message")
         .ok_or(DialectError::Missing("choices[0].message"))?;
-    Ok(View {
+    Ok(ReplyView {
         calls: calls(message)?,
         content: content(message)?,
         finish: fields.get(choice, "finish_reason").and_then(json::string),
@@ -287,4 +287,10 @@ fn renamed_call(
         &added,
     );
     failed.map_or(Ok(edited), Err)
+}
+
+/// Returns the role of a message.
+pub(super) fn role(message: &str) -> Option<String> {
+    let fields = Object::scan(message).ok()?;
+    fields.get(message, "role").and_then(json::string)
 }

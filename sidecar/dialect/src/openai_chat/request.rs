@@ -1,12 +1,12 @@
 //! The request: `messages`, `tools` (and legacy `functions`), `tool_choice`.
 
-use super::legacy;
+use super::{legacy, reply};
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    appended, edit_member, edited_history, edits_history, elements, message, named, present,
-    renamed, streamed, with_members,
+    appended, edit_member, edited_history, edits_history, elements, flag, message, named, optional,
+    present, renamed, streamed, with_members,
 };
-use crate::request::{RequestView, flag, optional};
+use crate::view::RequestView;
 use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
@@ -203,7 +203,7 @@ fn edited_messages(
 
 /// Returns true for messages that precede the conversation.
 fn is_system(message: &str) -> bool {
-    let role = super::history::role(message);
+    let role = reply::role(message);
     matches!(role.as_deref(), Some("system" | "developer"))
 }
 
@@ -211,7 +211,7 @@ fn is_system(message: &str) -> bool {
 fn late(messages: &[&str]) -> usize {
     messages
         .iter()
-        .rposition(|message| super::history::role(message).as_deref() == Some("user"))
+        .rposition(|message| reply::role(message).as_deref() == Some("user"))
         .unwrap_or(messages.len())
 }
 

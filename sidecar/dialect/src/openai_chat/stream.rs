@@ -7,17 +7,18 @@ use super::answer::{legacy_message, summed_usage};
 use super::reply;
 use crate::json::{self, Change, Object};
 use crate::read;
-use crate::{DialectError, Request, Usage, sse};
+use crate::view::RequestView;
+use crate::{DialectError, Usage, sse};
 
 pub(crate) fn events(
-    request: &Request,
+    request: &RequestView,
     text: &str,
     usage: Option<Usage>,
 ) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
-    let chunk = Chunk::new(text, &body, request.include_usage());
+    let chunk = Chunk::new(text, &body, request.include_usage);
     let own_message = reply::message(text)?;
-    let message = if request.legacy_functions() {
+    let message = if request.legacy_functions {
         legacy_message(own_message)?
     } else {
         own_message.to_string()
@@ -34,32 +35,32 @@ pub(crate) fn events(
 }
 
 /// The first chunk, with the role and no text.
-pub(super) fn opening(request: &Request, text: &str) -> Result<String, DialectError> {
+pub(super) fn opening(request: &RequestView, text: &str) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
-    let chunk = Chunk::new(text, &body, request.include_usage());
+    let chunk = Chunk::new(text, &body, request.include_usage);
     let delta = delta_choice(&role(reply::message(text)?)?, None, None);
     Ok(chunk.with(&json::array(&[delta]), None))
 }
 
 /// The chunks after the last one with a part of the message.
 pub(super) fn ending(
-    request: &Request,
+    request: &RequestView,
     text: &str,
     usage: Option<Usage>,
 ) -> Result<Vec<String>, DialectError> {
     let body = Object::scan(text)?;
     let choice = reply::first_choice(text)?;
     let choice_fields = read::scan_object(choice, "choices")?;
-    let chunk = Chunk::new(text, &body, request.include_usage());
+    let chunk = Chunk::new(text, &body, request.include_usage);
     let finish = choice_fields.get(choice, "finish_reason").unwrap_or("null");
     let finish = match finish {
-        "\"tool_calls\"" if request.legacy_functions() => "\"function_call\"",
+        "\"tool_calls\"" if request.legacy_functions => "\"function_call\"",
         finish => finish,
     };
     let logprobs = choice_fields.get(choice, "logprobs");
     let last = delta_choice("{}", logprobs, Some(finish));
     let mut out = vec![chunk.with(&json::array(&[last]), None)];
-    if request.include_usage() {
+    if request.include_usage {
         let raw = body.get(text, "usage");
         let said = match usage {
             Some(usage) => summed_usage(raw, usage)?,

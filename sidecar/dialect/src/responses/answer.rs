@@ -3,17 +3,17 @@
 use super::reply;
 use crate::json::{self, Object};
 use crate::read::{present, scan_array, text_of, with_members};
-use crate::{DialectError, Request, Usage};
+use crate::{DialectError, Usage};
 
 /// Restores the parts of the request that the provider repeats in its reply: the runner gets its
 /// own, without our additions.
 pub(crate) fn whole(
-    request: &Request,
+    request: &str,
     text: &str,
     usage: Option<Usage>,
 ) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
-    let asked = Object::scan(request.as_text())?;
+    let asked = Object::scan(request)?;
     let mut set = Vec::new();
     for (field, unset) in [
         ("instructions", "null"),
@@ -21,7 +21,7 @@ pub(crate) fn whole(
         ("tool_choice", "\"auto\""),
     ] {
         if body.member(field).is_some() {
-            let own = present(request.as_text(), &asked, field).unwrap_or(unset);
+            let own = present(request, &asked, field).unwrap_or(unset);
             set.push((field, own.to_string()));
         }
     }

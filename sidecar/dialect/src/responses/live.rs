@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{answer, item, reply, stream};
 use crate::json;
-use crate::live::Treatment;
 use crate::read::{present, scan_array, scan_object, text_of, with_members};
-use crate::{DialectError, Request, SseEvent, Usage};
+use crate::view::Treatment;
+use crate::{DialectError, SseEvent, Usage};
 
 /// Members that identify a response, equal from its first event to its last.
 const HEAD: [&str; 3] = ["id", "created_at", "model"];
@@ -65,7 +65,7 @@ impl Items {
 
     pub(crate) fn send(
         &mut self,
-        request: &Request,
+        request: &str,
         event: &SseEvent,
     ) -> Result<Option<SseEvent>, DialectError> {
         let data = event.data.as_str();
@@ -130,7 +130,7 @@ impl Items {
 
     pub(crate) fn end(
         &mut self,
-        request: &Request,
+        request: &str,
         text: &str,
         usage: Option<Usage>,
     ) -> Result<Vec<SseEvent>, DialectError> {

@@ -5,11 +5,11 @@ use crate::json::{self, Array, Object};
 use crate::read::{
     hide_what_leads_to_hidden, present, scan_array, scan_object, text_of, with_members,
 };
-use crate::reply::View;
 use crate::usage::Names;
+use crate::view::ReplyView;
 use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
-pub(crate) fn view(text: &str) -> Result<View, DialectError> {
+pub(crate) fn view(text: &str) -> Result<ReplyView, DialectError> {
     let body = Object::scan(text)?;
     let output = output(text)?;
     let mut content = String::new();
@@ -20,7 +20,7 @@ pub(crate) fn view(text: &str) -> Result<View, DialectError> {
     }
     let reason =
         present(text, &body, "incomplete_details").and_then(|details| text_of(details, "reason"));
-    Ok(View {
+    Ok(ReplyView {
         calls: calls(output)?
             .into_iter()
             .map(|(_, call)| call.raw)

@@ -6,7 +6,7 @@ use crate::read::{
     appended, edit_member, edited_history, edits_history, elements, present, renamed, streamed,
     text_of, with_document, with_members,
 };
-use crate::request::RequestView;
+use crate::view::RequestView;
 use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
 /// Fields that refer to state outside of the body, into which rounds cannot be inserted.

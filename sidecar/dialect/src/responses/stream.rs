@@ -8,10 +8,10 @@ use super::item;
 use super::reply;
 use crate::json::{self, Object};
 use crate::read::{present, scan_array, scan_object, text_of, with_members};
-use crate::{DialectError, Request, SseEvent, Usage, sse};
+use crate::{DialectError, SseEvent, Usage, sse};
 
 pub(crate) fn events(
-    request: &Request,
+    request: &str,
     text: &str,
     usage: Option<Usage>,
 ) -> Result<String, DialectError> {

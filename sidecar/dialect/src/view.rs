@@ -1,0 +1,130 @@
+//! The parts of bodies that the mediator uses, in no dialect's words.
+//!
+//! Each dialect's module reads them. Not here: the bodies themselves ([`crate::Request`],
+//! [`crate::Reply`]) and the edits.
+
+use crate::usage::Usage;
+
+/// The fields of a request that the mediator uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestView {
+    /// Names of the runner's tools, in order; built-in tools by their type.
+    pub tools: Vec<String>,
+    pub tool_choice: ToolChoice,
+    pub choices: u64,
+    pub include_usage: bool,
+    pub legacy_functions: bool,
+}
+
+/// The runner's `tool_choice`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    #[default]
+    Unset,
+    Auto,
+    None,
+    /// At least one call (OpenAI `required`, Anthropic `any`).
+    Required,
+    /// This tool.
+    Named(String),
+    /// One of these tools, or text.
+    AllowedAuto(Vec<String>),
+    /// One of these tools.
+    AllowedRequired(Vec<String>),
+    /// A built-in tool of the provider, or an unknown form: kept unchanged.
+    Other,
+}
+
+impl ToolChoice {
+    /// Returns the tools that the choice names; they must exist.
+    pub fn names(&self) -> &[String] {
+        match self {
+            ToolChoice::Named(name) => std::slice::from_ref(name),
+            ToolChoice::AllowedAuto(names) | ToolChoice::AllowedRequired(names) => names,
+            ToolChoice::Unset
+            | ToolChoice::Auto
+            | ToolChoice::None
+            | ToolChoice::Required
+            | ToolChoice::Other => &[],
+        }
+    }
+}
+
+/// The fields of a reply that the mediator uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReplyView {
+    pub calls: Vec<RawCall>,
+    pub content: Option<String>,
+    pub finish: Option<String>,
+    pub usage: Usage,
+    pub choices: usize,
+}
+
+/// A tool call as the model wrote it, before its owner is decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawCall {
+    /// The server's id, or a generated one if it sent none; see [`crate::Reply::identified`].
+    pub id: String,
+    pub name: String,
+    /// The text that the model wrote; it may be invalid JSON (`""` is common).
+    pub arguments: String,
+    pub kind: CallKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// Arguments should be JSON.
+    Function,
+    /// Free text (OpenAI `custom`).
+    Custom,
+}
+
+/// The result of one call, as the content of one JSON string. Calls are referred to by index, since
+/// some servers send no ids, or repeat one.
+///
+/// A result is nothing but this string: for any two results the next requests differ only there, in
+/// every dialect. Hence Anthropic's `is_error` is not set; the result says whether the call
+/// succeeded, in a form that models of every dialect read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolResult {
+    /// Index in [`crate::Reply::calls`].
+    pub call: usize,
+    pub content: String,
+}
+
+/// The content of a history item, without the details that runners change when they store it: order
+/// of keys, white space, `null` against `""`, thinking blocks, cache marks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryItem {
+    pub role: String,
+    pub parts: Vec<HistoryPart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HistoryPart {
+    Text(String),
+    Call {
+        id: String,
+        name: String,
+        arguments: String,
+    },
+    Result {
+        call_id: String,
+        content: String,
+    },
+    /// Any other part (images, files), as its JSON text.
+    Other(String),
+}
+
+/// The treatment of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Treatment {
+    /// Sent at once, unless events are held.
+    Plain,
+    /// Continues a part that was opened already: sent at once.
+    Continuation,
+    /// Begins or continues a call: held.
+    Call,
+    /// Sent in another form, or not at all.
+    Suppressed,
+}
