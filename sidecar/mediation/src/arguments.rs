@@ -8,7 +8,7 @@ use toolcrib_manifest::names::CLAW_ID;
 
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
-use crate::schema::{Names, Rejected};
+use crate::schema::{MAX_KEY, Names, Rejected};
 
 /// Limits the bytes of all arguments of one call.
 const MAX_BYTES: usize = 256 * 1024;
@@ -151,9 +151,6 @@ fn unambiguous(object: &Object) -> Result<(), Refusal> {
         ))),
     }
 }
-
-/// Limits the bytes of a key that an error message quotes.
-pub(crate) const MAX_KEY: usize = 64;
 
 /// Replaces every `claw_id`, at any depth and however its key is escaped, by the authenticated one.
 fn identified(raw: &str, claw_id: &str) -> Result<String, Refusal> {

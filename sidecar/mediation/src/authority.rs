@@ -8,8 +8,8 @@ use toolcrib_manifest::{Floor, Tier};
 use crate::call::ManagedCall;
 use crate::catalog::{Catalog, CatalogTool};
 use crate::codes::ResultCode;
+use crate::offer::Offer;
 use crate::outcome::{Certainty, ToolFailure, ToolOutcome};
-use crate::presented::Offer;
 
 /// The loaded catalog, reduced by the link's allowlist (`floor`). The floor can deny, never grant:
 /// only names of the catalog are looked up in it.

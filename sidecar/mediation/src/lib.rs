@@ -93,6 +93,7 @@ mod fabricated_calls;
 mod feeds;
 mod http_call;
 mod names;
+mod offer;
 mod outcome;
 mod partition;
 mod presented;

@@ -1,14 +1,15 @@
 //! The tools that one request showed the model, with the names it saw.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use toolcrib_dialect::{DeclaredTools, Dialect, Request, ToolDeclaration};
+use toolcrib_dialect::{DeclaredTools, Dialect, Request};
 
 use crate::authority::Authority;
-use crate::catalog::{Catalog, CatalogTool};
+use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
-use crate::names::{alias, yielding_alias};
+use crate::names::alias;
+use crate::offer::Offer;
 
 /// The presented tools, fixed for the turn, whatever is loaded meanwhile.
 #[derive(Clone, Debug)]
@@ -47,20 +48,6 @@ impl RememberedTools {
     }
 }
 
-/// The tools of an authority with their aliases. Built once and shared by all requests, except
-/// those whose runner has tools with the same names.
-#[derive(Debug, Default)]
-pub(crate) struct Offer {
-    tools: Vec<(String, Arc<CatalogTool>)>,
-    by_alias: HashMap<String, usize>,
-    by_canonical: HashMap<String, usize>,
-    /// Tools of the files that the agent does not get. Keys are aliases and canonical names; values
-    /// are the canonical name and the code that a call gets.
-    denied: HashMap<String, (String, ResultCode)>,
-    /// Declarations by dialect, built on first use.
-    declared: [OnceLock<DeclaredTools>; Dialect::ALL.len()],
-}
-
 /// The owner of a call's name.
 #[derive(Clone, Debug)]
 pub enum Resolved<'a> {
@@ -74,81 +61,11 @@ pub enum Resolved<'a> {
     Unknown,
 }
 
-impl Offer {
-    /// Offers the tools of `catalog` that `stands` accepts. A tool whose alias is the name of a
-    /// runner's tool gets another alias, so names stay distinct.
-    pub(crate) fn new(
-        catalog: &Catalog,
-        stands: impl Fn(&CatalogTool) -> bool,
-        runner: &HashSet<String>,
-    ) -> Self {
-        let mut offer = Self::default();
-        for tool in catalog.tools() {
-            if !stands(tool) {
-                offer.deny(tool.name(), ResultCode::PermissionDenied);
-                continue;
-            }
-            let alias = offer.free_alias(tool.name(), runner);
-            let at = offer.tools.len();
-            offer.by_alias.insert(alias.clone(), at);
-            offer.by_canonical.insert(tool.name().to_string(), at);
-            offer.tools.push((alias, tool.clone()));
-        }
-        for withheld in catalog.withheld() {
-            if let Some(code) = catalog.withheld_code(&withheld.tool) {
-                offer.deny(&withheld.tool, code);
-            }
-        }
-        offer
-    }
-
-    fn deny(&mut self, canonical: &str, code: ResultCode) {
-        for name in [alias(canonical), canonical.to_string()] {
-            self.denied.insert(name, (canonical.to_string(), code));
-        }
-    }
-
-    fn free_alias(&self, canonical: &str, runner: &HashSet<String>) -> String {
-        let taken = |name: &String| runner.contains(name) || self.by_alias.contains_key(name);
-        let first = alias(canonical);
-        if !taken(&first) {
-            return first;
-        }
-        // There are at most as many attempts as names, so the range always has a free one.
-        (0..=u32::MAX)
-            .map(|attempt| yielding_alias(canonical, attempt))
-            .find(|name| !taken(name))
-            .unwrap_or(first)
-    }
-
-    /// The declaration: name, description and schema only.
-    fn declared(&self, dialect: Dialect) -> DeclaredTools {
-        let declare = || {
-            let tools: Vec<ToolDeclaration> = self
-                .tools
-                .iter()
-                .map(|(alias, tool)| ToolDeclaration {
-                    name: alias.clone(),
-                    description: tool.tool.description.clone(),
-                    schema: tool.shown_schema.clone(),
-                })
-                .collect();
-            DeclaredTools::new(dialect, &tools)
-        };
-        let at = match dialect {
-            Dialect::OpenaiChat => 0,
-            Dialect::AnthropicMessages => 1,
-            Dialect::OpenaiResponses => 2,
-        };
-        self.declared[at].get_or_init(declare).clone()
-    }
-}
-
 impl Presented {
     pub fn new(authority: &Authority, request: &Request) -> Self {
         let runner: HashSet<String> = request.tools().iter().cloned().collect();
         let offer = authority.offer();
-        let yields = runner.iter().any(|name| offer.by_alias.contains_key(name));
+        let yields = runner.iter().any(|name| offer.has_alias(name));
         let offer = if yields {
             Arc::new(authority.offer_beside(&runner))
         } else {
@@ -177,17 +94,17 @@ impl Presented {
 
     /// Returns true if no managed tool is presented.
     pub fn is_empty(&self) -> bool {
-        self.offer.tools.is_empty()
+        self.offer.tools().is_empty()
     }
 
     /// Returns true if the mediator answers calls of this request. Otherwise the request passes
     /// through.
     pub fn answers_calls(&self) -> bool {
-        !(self.is_empty() && self.offer.denied.is_empty() && self.remembered.is_empty())
+        !(self.is_empty() && !self.offer.denies_tools() && self.remembered.is_empty())
     }
 
     pub fn len(&self) -> usize {
-        self.offer.tools.len()
+        self.offer.tools().len()
     }
 
     /// Finds the owner of an alias or a canonical name. A name that the runner declares is always
@@ -196,13 +113,8 @@ impl Presented {
         if self.runner.contains(name) {
             return Resolved::Runner;
         }
-        match self
-            .offer
-            .by_alias
-            .get(name)
-            .or_else(|| self.offer.by_canonical.get(name))
-        {
-            Some(at) => Resolved::Managed(&self.offer.tools[*at].1),
+        match self.offer.tool(name) {
+            Some(tool) => Resolved::Managed(tool),
             None => match self.denied(name) {
                 Some((canonical, code)) => Resolved::Denied(canonical, code),
                 // If no managed tool is presented, an unknown name is left to the runner.
@@ -213,8 +125,8 @@ impl Presented {
     }
 
     fn denied(&self, name: &str) -> Option<(&str, ResultCode)> {
-        if let Some((canonical, code)) = self.offer.denied.get(name) {
-            return Some((canonical, *code));
+        if let Some(denied) = self.offer.denied(name) {
+            return Some(denied);
         }
         let canonical = self.remembered.canonical.get(name)?;
         Some((canonical, ResultCode::PermissionDenied))
@@ -223,10 +135,10 @@ impl Presented {
     /// Returns the new name for a call in the history, or `None` to keep its name. Managed tools
     /// get the name that is presented now; unknown names become valid for providers.
     pub fn new_name(&self, name: &str) -> Option<String> {
-        let new_name = match self.offer.by_canonical.get(name) {
+        let new_name = match self.offer.alias(name) {
             _ if self.runner.contains(name) => return None,
-            Some(at) => self.offer.tools[*at].0.clone(),
-            None if self.offer.by_alias.contains_key(name) => return None,
+            Some(alias) => alias.to_string(),
+            None if self.offer.has_alias(name) => return None,
             None if name.contains('.') || !valid(name) => alias(name),
             None => return None,
         };
@@ -246,14 +158,14 @@ impl Presented {
     /// The alias and canonical name of each tool.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         self.offer
-            .tools
+            .tools()
             .iter()
             .map(|(alias, tool)| (alias.as_str(), tool.name()))
     }
 
     /// Each tool with its alias.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &CatalogTool)> {
-        let tools = self.offer.tools.iter();
+        let tools = self.offer.tools().iter();
         tools.map(|(alias, tool)| (alias.as_str(), &**tool))
     }
 

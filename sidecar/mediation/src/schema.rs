@@ -15,7 +15,8 @@ use toolcrib_bounds::{cut, number};
 use toolcrib_dialect::json::{Array, Change, Object, canonical};
 use toolcrib_manifest::names::CLAW_ID;
 
-use crate::arguments::MAX_KEY;
+/// Limits the bytes of a key that an error message quotes.
+pub(crate) const MAX_KEY: usize = 64;
 
 /// Limits the bytes of the validators that one catalog keeps, by the counts of their schemas. The
 /// validator in use is kept whatever its size; `toolcrib_bounds` bounds it alone.
