@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod demo;
 pub mod desk;
 pub mod evidence;
+pub mod image_archive;
 pub mod images;
 pub mod model;
 pub mod packages;

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::layout::{DNS_READY_PORT, Index, Layout};
+use super::layout::{DNS_READY_PORT, Index, Layout, PAUSE_IMAGE};
 use super::node::{GO, READY};
 use super::process::{Identity, ip, only_child, output, poll, run};
 use super::progress::Progress;
 use super::state::{Extent, NodeProcesses, State};
 use super::{Cluster, config, pki, sweep};
-use crate::images;
+use crate::image_archive::Archive;
 
 /// Counted from the first program's start, on a machine that is busy with builds.
 const READY_DEADLINE: Duration = Duration::from_secs(240);
@@ -233,9 +233,12 @@ fn dns_ready(address: std::net::SocketAddr) -> bool {
     ask().is_ok_and(|status| status.contains(" 200 "))
 }
 
+/// Imports the image whose container keeps a pod's namespaces open.
 fn import_pause(cluster: &Cluster, layout: &Layout) -> Result<()> {
     let program = cluster.kube().with_file_name("pause");
     let tar = layout.dir.join("pause.tar");
-    images::pause(&program).write(&tar)?;
+    let mut archive = Archive::new(PAUSE_IMAGE, &["/pause"]);
+    archive.program("/pause", &program);
+    archive.write(&tar)?;
     cluster.import_image(&tar)
 }

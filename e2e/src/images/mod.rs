@@ -1,13 +1,12 @@
 //! The container images, made from files without Docker.
 //!
 //! [`IMAGES`] is the one list of them. `e2e/images/Dockerfile` builds the same images with
-//! Docker, and a test compares the two. In reading order: [`archive`] (an image from a list of
-//! files), [`programs`] (static programs by Cargo), [`sbom`] (the crates linked into them),
-//! [`machine`] (files of this machine), [`python`] (the runner's), [`node`] (an MCP server's).
+//! Docker, and a test compares the two. In reading order: [`programs`] (static programs by Cargo),
+//! [`sbom`] (the crates linked into them), [`machine`] (files of this machine), [`python`] (the
+//! runner's), [`node`] (an MCP server's).
 //!
-//! Not here: pushing to a registry.
+//! Not here: an image from a list of files ([`crate::image_archive`]), pushing to a registry.
 
-pub mod archive;
 mod machine;
 pub mod node;
 pub mod programs;
@@ -20,12 +19,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use self::archive::Archive;
 pub use self::programs::Profile;
 use self::programs::{BuiltProgram, cargo_build_static};
 use self::sbom::Sbom;
-use crate::cluster::layout::PAUSE_IMAGE;
 use crate::cluster::{Cluster, Home, Progress};
+use crate::image_archive::Archive;
 
 /// One image: `docker.io/toolcrib/<name>:dev`.
 #[derive(Debug)]
@@ -51,6 +49,11 @@ pub struct Program {
     pub package: &'static str,
     pub binary: &'static str,
 }
+
+/// The target of the programs. glibc's and not musl's: every toolchain here has it, and statically
+/// linked glibc resolves names in an empty root, because it has its own DNS client.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// All images. The first three are the product.
 pub const IMAGES: [Image; 6] = [
@@ -225,13 +228,6 @@ fn write_sbom(folder: &Path, image: &Image, sbom: &Sbom) -> Result<PathBuf> {
         .and_then(|()| fs::write(&path, sbom.text()))
         .with_context(|| format!("write {}", path.display()))?;
     Ok(path)
-}
-
-/// The image whose container keeps a pod's namespaces open.
-pub fn pause(program: &Path) -> Archive {
-    let mut archive = Archive::new(PAUSE_IMAGE, &["/pause"]);
-    archive.program("/pause", program);
-    archive
 }
 
 #[cfg(test)]

@@ -10,14 +10,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::Program;
 use super::sbom::{Crate, compiled_crates};
+use super::{Program, TARGET, WORKSPACE};
 use crate::cluster::Home;
-
-/// glibc's target and not musl's: every toolchain here has it, and statically linked glibc
-/// resolves names in an empty root, because it has its own DNS client.
-pub const TARGET: &str = "x86_64-unknown-linux-gnu";
-pub const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// How the programs are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

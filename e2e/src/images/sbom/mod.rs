@@ -15,8 +15,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::Program;
-use super::programs::{TARGET, WORKSPACE};
+use super::{Program, TARGET, WORKSPACE};
 use crate::cluster::process::run;
 
 /// One version of a crate.

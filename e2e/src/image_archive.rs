@@ -1,7 +1,6 @@
 //! Writes an image archive in the format of `docker save`, from a list of files.
 //!
-//! Not here: the list of images (`mod.rs`) and the sources of their files (`programs.rs`,
-//! `python.rs`). Invariant: the same files give the same bytes, on any day and in any order of
+//! Not here: the list of images and the sources of their files (`images`). Invariant: the same files give the same bytes, on any day and in any order of
 //! listing.
 
 use std::collections::BTreeMap;
