@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 
 use super::escapes::{backslash_readings, begins_escape, each_reading};
 
@@ -20,13 +20,52 @@ const STEPS_AT_LEAST: usize = 64 * 1024;
 #[derive(Clone)]
 pub(super) struct Needles {
     sorted: Vec<Vec<u8>>,
-    longest: usize,
     /// Range of needles by their first byte.
     by_first: Vec<Range<usize>>,
     /// True for each byte that occurs in a needle.
     anywhere: [bool; 256],
-    /// Automaton for the plain needles; `None` if there are none, or too many.
-    plain: Option<AhoCorasick>,
+    plain: Plain,
+}
+
+/// Finds the first of the plain needles.
+#[derive(Clone)]
+enum Plain {
+    /// Compares many places at once. For few needles, on processors that can.
+    Vector(packed::Searcher),
+    /// Examines byte by byte.
+    Automaton(AhoCorasick),
+    /// There are no needles, or too many for an automaton.
+    Unknown,
+}
+
+impl Plain {
+    fn new(needles: &[Vec<u8>]) -> Self {
+        if needles.is_empty() {
+            return Self::Unknown;
+        }
+        if let Some(searcher) = packed::Searcher::new(needles) {
+            return Self::Vector(searcher);
+        }
+        let size: usize = needles.iter().map(Vec::len).sum();
+        let kind = match size {
+            ..=SMALL => None,
+            _ => Some(AhoCorasickKind::ContiguousNFA),
+        };
+        AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostFirst)
+            .kind(kind)
+            .build(needles)
+            .map_or(Self::Unknown, Self::Automaton)
+    }
+
+    /// Returns a place before which no needle begins. `None` if the text contains none.
+    fn first(&self, text: &[u8]) -> Option<usize> {
+        match self {
+            Self::Vector(searcher) => Some(searcher.find(text)?.start()),
+            Self::Automaton(automaton) => Some(automaton.find(text)?.start()),
+            Self::Unknown => Some(0),
+        }
+    }
 }
 
 /// Counts the steps of one search: each byte that a walk examines, and each backslash of a run.
@@ -61,17 +100,6 @@ impl Needles {
     pub(super) fn new(mut needles: Vec<Vec<u8>>) -> Self {
         needles.sort_unstable();
         needles.dedup();
-        let size: usize = needles.iter().map(Vec::len).sum();
-        let kind = match size {
-            ..=SMALL => None,
-            _ => Some(AhoCorasickKind::ContiguousNFA),
-        };
-        let plain = AhoCorasick::builder()
-            .match_kind(MatchKind::Standard)
-            .kind(kind)
-            .build(&needles)
-            .ok()
-            .filter(|_| !needles.is_empty());
         let mut anywhere = [false; 256];
         for byte in needles.iter().flatten() {
             anywhere[usize::from(*byte)] = true;
@@ -81,10 +109,9 @@ impl Needles {
             start..needles.partition_point(|it| it[0] <= byte)
         });
         Self {
-            longest: needles.iter().map(Vec::len).max().unwrap_or(0),
             by_first: by_first.collect(),
             anywhere,
-            plain,
+            plain: Plain::new(&needles),
             sorted: needles,
         }
     }
@@ -132,13 +159,10 @@ impl Needles {
         if self.sorted.is_empty() {
             return None;
         }
-        match &self.plain {
-            Some(plain) if !self.escaped_in(text) => {
-                let first = plain.find(text)?;
-                Some(first.end().saturating_sub(self.longest))
-            }
-            Some(_) | None => Some(0),
+        if self.escaped_in(text) {
+            return Some(0);
         }
+        self.plain.first(text)
     }
 
     /// Returns true if the text may contain an escape that stands for a byte of a needle. May
