@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::config::Current;
+use crate::config::CurrentConfig;
 use crate::connections::Bounds;
 use crate::continuity::ContinuityStore;
 use crate::feeds::Feeds;
@@ -22,7 +22,7 @@ use crate::tools::oauth::Tokens;
 
 #[derive(Debug)]
 pub struct App {
-    pub current: Arc<Current>,
+    pub current: Arc<CurrentConfig>,
     pub metrics: Arc<Metrics>,
     pub link: LinkStatus,
     pub telemetry: Telemetry,

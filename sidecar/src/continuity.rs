@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use toolcrib_dialect::{DialectError, Insertion, Request};
-use toolcrib_mediation::{Continuity, HiddenRounds, Presented, RememberedTools};
+use toolcrib_mediation::{Continuity, HiddenRounds, PresentedTools, RememberedTools};
 
 const FILE_NAME: &str = "continuity.jsonl";
 /// The file with one tool per line: its alias and its canonical name. Earlier releases wrote only
@@ -87,7 +87,7 @@ impl ContinuityStore {
 
     /// Remembers tools before they are presented to a model. Blocks if one of them is new, to
     /// write a few bytes to a local file.
-    pub fn present(&self, presented: &Presented) {
+    pub fn present(&self, presented: &PresentedTools) {
         let mut names = self.names();
         let shown = presented.tools().map(|(alias, tool)| (alias, tool.name()));
         let new: Vec<(&str, &str)> = shown
@@ -126,7 +126,7 @@ impl ContinuityStore {
     pub fn insertions(
         &self,
         request: &Request,
-        presented: &Presented,
+        presented: &PresentedTools,
     ) -> Result<Vec<Insertion>, DialectError> {
         self.kept().continuity.insertions(request, presented)
     }

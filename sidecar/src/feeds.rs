@@ -26,11 +26,11 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use toolcrib_manifest::{Auth, Feed, FeedAuth, ServiceSettings};
 use toolcrib_mediation::{
-    ClawId, ConnectionFailure, FeedShown, FeedState, MAX_FEED, ToolBody, feed_name, feeds_message,
-    fill_claw_id, target,
+    ClawId, ConnectionFailure, FeedSnapshot, FeedState, MAX_FEED, ToolBody, feed_name,
+    feeds_message, fill_claw_id, target,
 };
 
-use crate::config::{Current, Effective};
+use crate::config::{CurrentConfig, EffectiveConfig};
 use crate::metrics::Metrics;
 use crate::outbound::error;
 use crate::outbound::{Outbound, OutboundError};
@@ -52,13 +52,13 @@ const AT_ONCE: usize = 8;
 
 #[derive(Debug)]
 pub struct Feeds {
-    shared: Arc<Shared>,
+    shared: Arc<FeedsState>,
     flights: Flights<Key, ()>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    current: Arc<Current>,
+struct FeedsState {
+    current: Arc<CurrentConfig>,
     outbound: Arc<Outbound>,
     tokens: Arc<Tokens>,
     metrics: Arc<Metrics>,
@@ -157,13 +157,13 @@ enum Due {
 
 impl Feeds {
     pub fn new(
-        current: Arc<Current>,
+        current: Arc<CurrentConfig>,
         outbound: Arc<Outbound>,
         tokens: Arc<Tokens>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(FeedsState {
                 current,
                 outbound,
                 tokens,
@@ -209,7 +209,7 @@ impl Feeds {
 }
 
 /// The feeds in force now, in the manifest's order.
-fn feed_requests(now: &Effective, claw_id: &ClawId) -> Vec<FeedRequest> {
+fn feed_requests(now: &EffectiveConfig, claw_id: &ClawId) -> Vec<FeedRequest> {
     let Ok(version) = now.version() else {
         return Vec::new();
     };
@@ -284,7 +284,7 @@ fn state(cached: Option<&CacheEntry>, ttl: Duration, now: Instant) -> FeedState 
     }
 }
 
-impl Shared {
+impl FeedsState {
     fn cache(&self) -> MutexGuard<'_, HashMap<Key, CacheEntry>> {
         // A panic under the lock leaves at worst a feed that is fetched again.
         self.cache.lock()
@@ -292,13 +292,13 @@ impl Shared {
 
     /// Returns the state of the requested feeds, and drops all other copies: they must not come
     /// back as stale.
-    fn shown(&self, requests: &[FeedRequest], now: Instant) -> Vec<FeedShown> {
+    fn shown(&self, requests: &[FeedRequest], now: Instant) -> Vec<FeedSnapshot> {
         let keys: HashSet<&Key> = requests.iter().map(|feed| &feed.key).collect();
         let mut cache = self.cache();
         cache.retain(|key, _| keys.contains(key));
         requests
             .iter()
-            .map(|feed| FeedShown {
+            .map(|feed| FeedSnapshot {
                 name: feed.name.clone(),
                 state: state(cache.get(&feed.key), feed.ttl, now),
             })

@@ -19,7 +19,7 @@ use toolcrib_manifest::{LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, Loaded, MOST
 use toolcrib_serve::part_of;
 
 use crate::config::version::UNDERSTANDS;
-use crate::config::{Current, Effective, Older};
+use crate::config::{CurrentConfig, EffectiveConfig, Older};
 use crate::metrics::{LinkState, Metrics};
 use crate::outbound::body::{self, BodyError};
 use crate::outbound::{Outbound, OutboundError};
@@ -68,7 +68,7 @@ pub enum LinkError {
 /// The task that reports; dropping this ends it.
 #[derive(Debug)]
 pub struct Link {
-    pub current: Arc<Current>,
+    pub current: Arc<CurrentConfig>,
     pub metrics: Arc<Metrics>,
     pub status: LinkStatus,
     pub outbound: Arc<Outbound>,
@@ -175,7 +175,7 @@ impl Link {
         &self,
         progress: &mut Progress,
         config: &LinkConfig,
-        now: &Effective,
+        now: &EffectiveConfig,
     ) -> Result<LinkDown, LinkError> {
         let token = bearer(&self.token_file).await?;
         let client = match &progress.client {
@@ -208,7 +208,7 @@ impl Link {
         serde_json::from_slice(&answer).map_err(LinkError::Answer)
     }
 
-    fn up(&self, now: &Effective) -> LinkUp {
+    fn up(&self, now: &EffectiveConfig) -> LinkUp {
         let version = now.load_state.version();
         let loaded = version.and_then(|version| {
             let digest = version.agent.digest.clone()?;

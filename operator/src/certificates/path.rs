@@ -2,7 +2,7 @@
 //! and the operator can read.
 //!
 //! Here: the shape of such a path and making one. Not here: which paths the webhook answers
-//! (`webhook::paths`), and writing one (`super::keep`).
+//! (`webhook::paths`), and writing one (`super::rotate`).
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,

@@ -13,5 +13,5 @@ pub mod message;
 pub mod revision;
 
 pub use message::{
-    Answer, Fault, Malformed, Members, Message, Raw, ReplyBody, members, raw, reply,
+    Answer, Fault, Members, Message, MessageError, Raw, ReplyBody, members, raw, reply,
 };

@@ -40,7 +40,7 @@ pub enum Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum MessageError {
     NotJson,
     /// JSON, but not a single JSON-RPC message: a batch, or an id of another type.
     NotMessage,
@@ -65,16 +65,16 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Raw>, D:
 }
 
 impl Message {
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         let wire: Wire = serde_json::from_slice(bytes).map_err(|error| {
             if error.is_data() {
-                Malformed::NotMessage
+                MessageError::NotMessage
             } else {
-                Malformed::NotJson
+                MessageError::NotJson
             }
         })?;
         if wire.jsonrpc != "2.0" || !wire.id.as_deref().is_none_or(is_id) {
-            return Err(Malformed::NotMessage);
+            return Err(MessageError::NotMessage);
         }
         let params = wire.params;
         match (wire.id, wire.method, wire.result, wire.error) {
@@ -88,7 +88,7 @@ impl Message {
                 id,
                 answer: Answer::Error(error),
             }),
-            _ => Err(Malformed::NotMessage),
+            _ => Err(MessageError::NotMessage),
         }
     }
 }
@@ -136,11 +136,11 @@ impl Fault {
     }
 }
 
-impl From<Malformed> for Fault {
-    fn from(malformed: Malformed) -> Self {
+impl From<MessageError> for Fault {
+    fn from(malformed: MessageError) -> Self {
         match malformed {
-            Malformed::NotJson => Self::new(PARSE_ERROR, "the body is not JSON"),
-            Malformed::NotMessage => {
+            MessageError::NotJson => Self::new(PARSE_ERROR, "the body is not JSON"),
+            MessageError::NotMessage => {
                 Self::new(INVALID_REQUEST, "the body is not a single JSON-RPC message")
             }
         }
@@ -242,7 +242,7 @@ mod tests {
             "7",
         ] {
             let parsed = Message::parse(bad.as_bytes());
-            assert_eq!(parsed.err(), Some(Malformed::NotMessage), "{bad}");
+            assert_eq!(parsed.err(), Some(MessageError::NotMessage), "{bad}");
         }
         let long = format!(
             r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#,
@@ -250,12 +250,12 @@ mod tests {
         );
         assert_eq!(
             Message::parse(long.as_bytes()).err(),
-            Some(Malformed::NotMessage)
+            Some(MessageError::NotMessage)
         );
         for bad in ["", "{", "hello", r#"{"jsonrpc":"2.0""#] {
             assert_eq!(
                 Message::parse(bad.as_bytes()).err(),
-                Some(Malformed::NotJson),
+                Some(MessageError::NotJson),
                 "{bad}"
             );
         }

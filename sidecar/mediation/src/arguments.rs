@@ -8,7 +8,7 @@ use toolcrib_manifest::names::CLAW_ID;
 
 use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
-use crate::schema::{MAX_KEY, Names, Rejected};
+use crate::schema::{ArgumentsRejection, MAX_KEY, Names};
 
 /// Limits the bytes of all arguments of one call.
 const MAX_BYTES: usize = 256 * 1024;
@@ -68,17 +68,19 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
     tool.schema
         .check_arguments(&value, &executed, names)
         .map_err(|rejected| match rejected {
-            Rejected::Unusable => Refusal {
+            ArgumentsRejection::Unusable => Refusal {
                 code: ResultCode::UnsupportedTool,
                 message: "the tool's schema cannot be used".into(),
                 place: None,
             },
-            Rejected::TooLarge => Refusal::invalid("arguments are too large to be checked"),
-            Rejected::Rounded { number } => Refusal::invalid(format!(
+            ArgumentsRejection::TooLarge => {
+                Refusal::invalid("arguments are too large to be checked")
+            }
+            ArgumentsRejection::Rounded { number } => Refusal::invalid(format!(
                 "the number {number} has more digits than a 64-bit float keeps, and the tool's \
                  schema compares numbers: write it with at most 15 digits"
             )),
-            Rejected::Invalid {
+            ArgumentsRejection::Invalid {
                 message,
                 path,
                 rule,

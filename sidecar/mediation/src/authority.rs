@@ -28,7 +28,7 @@ pub struct LiveTool {
 
 /// The reason for which a call may not run, or may no longer run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
+pub enum Denial {
     #[error("{tool} is no longer granted")]
     Withdrawn { tool: String },
     #[error("{tool} has changed since it was presented")]
@@ -51,24 +51,24 @@ impl Authority {
     }
 
     /// Returns the tool if this call may run at this moment.
-    pub fn permits(&self, call: &ManagedCall) -> Result<LiveTool, Denied> {
+    pub fn permits(&self, call: &ManagedCall) -> Result<LiveTool, Denial> {
         let tool = || call.name().to_string();
         let Some(live) = self.catalog.get(call.name()) else {
             return Err(match self.catalog.withheld_code(call.name()) {
                 Some(ResultCode::UnsupportedRequirement) => {
-                    Denied::UnknownRequirement { tool: tool() }
+                    Denial::UnknownRequirement { tool: tool() }
                 }
-                _ => Denied::Withdrawn { tool: tool() },
+                _ => Denial::Withdrawn { tool: tool() },
             });
         };
         if !self.on_floor(live) {
-            return Err(Denied::Withdrawn { tool: tool() });
+            return Err(Denial::Withdrawn { tool: tool() });
         }
         if live.digest != call.digest() {
-            return Err(Denied::Changed { tool: tool() });
+            return Err(Denial::Changed { tool: tool() });
         }
         if live.tier == Tier::Elevated {
-            return Err(Denied::Elevated { tool: tool() });
+            return Err(Denial::Elevated { tool: tool() });
         }
         Ok(LiveTool { tool: live.clone() })
     }
@@ -101,25 +101,25 @@ impl LiveTool {
     }
 }
 
-impl Denied {
+impl Denial {
     pub fn code(&self) -> ResultCode {
         match self {
-            Denied::Withdrawn { .. } | Denied::Changed { .. } | Denied::Elevated { .. } => {
+            Denial::Withdrawn { .. } | Denial::Changed { .. } | Denial::Elevated { .. } => {
                 ResultCode::PermissionDenied
             }
-            Denied::UnknownRequirement { .. } => ResultCode::UnsupportedRequirement,
+            Denial::UnknownRequirement { .. } => ResultCode::UnsupportedRequirement,
         }
     }
 }
 
-impl From<Denied> for ToolFailure {
-    fn from(denied: Denied) -> Self {
+impl From<Denial> for ToolFailure {
+    fn from(denied: Denial) -> Self {
         ToolFailure::new(denied.code(), Certainty::NeverRan, denied.to_string())
     }
 }
 
-impl From<Denied> for ToolOutcome {
-    fn from(denied: Denied) -> Self {
+impl From<Denial> for ToolOutcome {
+    fn from(denied: Denial) -> Self {
         ToolOutcome::Failed(denied.into())
     }
 }

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use toolcrib_manifest::{Annotations, Policy, Tier, Tool, ToolsFile, Withheld};
 
 use crate::codes::ResultCode;
-use crate::schema::{Rejected, Schema, Validators, shown_schema};
+use crate::schema::{ArgumentsRejection, Schema, Validators, shown_schema};
 
 /// The tools of one `tools.json`, by canonical name.
 #[derive(Debug)]
@@ -182,10 +182,10 @@ impl CatalogTool {
         schema
             .check_result(&value)
             .map_err(|rejected| match rejected {
-                Rejected::Unusable | Rejected::TooLarge | Rejected::Rounded { .. } => {
-                    OutputMismatch::Uncheckable
-                }
-                Rejected::Invalid { message, path, .. } => {
+                ArgumentsRejection::Unusable
+                | ArgumentsRejection::TooLarge
+                | ArgumentsRejection::Rounded { .. } => OutputMismatch::Uncheckable,
+                ArgumentsRejection::Invalid { message, path, .. } => {
                     OutputMismatch::Invalid { message, path }
                 }
             })

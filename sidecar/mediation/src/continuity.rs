@@ -15,7 +15,7 @@ use toolcrib_dialect::{
     may_be_reply, reference, rename_calls,
 };
 
-use crate::presented::Presented;
+use crate::presented::PresentedTools;
 
 /// The hidden rounds of a turn, ready to be kept. Stored as one line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct HiddenRounds {
     reply: String,
     /// The same two hashes for a runner that refers to the reply's items by id alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    referenced: Option<Referenced>,
+    referenced: Option<ReferencedReply>,
     /// Canonical tool names; renamed to the presented ones on insertion.
     items: Vec<String>,
     /// The reply is among `items`. The runner's own copy also has the text of the rounds, and is
@@ -37,7 +37,7 @@ pub struct HiddenRounds {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Referenced {
+struct ReferencedReply {
     key: String,
     reply: String,
 }
@@ -46,7 +46,7 @@ struct Referenced {
 #[derive(Debug)]
 pub struct Continuity {
     entries: HashMap<String, HiddenRounds>,
-    /// Keys of entries, by [`Referenced::key`].
+    /// Keys of entries, by [`ReferencedReply::key`].
     referenced: HashMap<String, String>,
     /// Number of entries with this reply. A conversation that contains none of these replies needs
     /// no key, whose hash covers the whole conversation.
@@ -109,7 +109,7 @@ impl Continuity {
     pub fn insertions(
         &self,
         request: &Request,
-        presented: &Presented,
+        presented: &PresentedTools,
     ) -> Result<Vec<Insertion>, DialectError> {
         if self.entries.is_empty() {
             return Ok(Vec::new());
@@ -204,7 +204,7 @@ impl Continuity {
                 }
             }
         }
-        if let Some(Referenced { key: named, .. }) = &hidden.referenced
+        if let Some(ReferencedReply { key: named, .. }) = &hidden.referenced
             && self.referenced.get(named).is_some_and(|of| of == key)
         {
             self.referenced.remove(named);
@@ -244,7 +244,7 @@ impl HiddenRounds {
         Ok(Some(Self {
             key: key(dialect, &chain.digest(), &own),
             reply: key(dialect, &[], &own),
-            referenced: named.map(|named| Referenced {
+            referenced: named.map(|named| ReferencedReply {
                 key: key(dialect, &chain.digest(), &named),
                 reply: key(dialect, &[], &named),
             }),

@@ -12,7 +12,7 @@ use crate::claw_id::ClawId;
 use crate::codes::ResultCode;
 use crate::display::Display;
 use crate::outcome::ToolOutcome;
-use crate::presented::{Presented, Resolved};
+use crate::presented::{NameOwner, PresentedTools};
 use crate::rejection::{unknown_result, unready_result};
 use crate::trace::{RecordStatus, TraceRound, TraceUsage, TurnRecord};
 
@@ -33,7 +33,7 @@ pub struct DirectAnswer {
 
 impl DirectCall {
     /// `name` is the presented or the canonical name; `arguments` are as the runner wrote them.
-    pub fn new(presented: &Presented, claw_id: &ClawId, name: &str, arguments: &str) -> Self {
+    pub fn new(presented: &PresentedTools, claw_id: &ClawId, name: &str, arguments: &str) -> Self {
         let mut state = CallState {
             index: ID.index,
             name: name.to_string(),
@@ -43,7 +43,7 @@ impl DirectCall {
             phase: CallPhase::Answered(CallResult::rejected(String::new(), false)),
         };
         state.phase = match presented.resolve(name) {
-            Resolved::Managed(tool) => {
+            NameOwner::Managed(tool) => {
                 state.name = tool.name().to_string();
                 state.compiled = true;
                 state.tool = Some(tool.clone());
@@ -57,8 +57,8 @@ impl DirectCall {
             }
             // The client may have listed this tool a moment ago, so the call is denied, like a call
             // of a tool that is withdrawn during a turn.
-            Resolved::Unknown | Resolved::Runner => rejected(ResultCode::PermissionDenied, name),
-            Resolved::Denied(canonical, code) => {
+            NameOwner::Unknown | NameOwner::Runner => rejected(ResultCode::PermissionDenied, name),
+            NameOwner::Denied(canonical, code) => {
                 state.name = canonical.to_string();
                 state.compiled = true;
                 let code = match code {

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 
 use toolcrib_dialect::{HistoryPart, Request, history_item};
 
-use crate::presented::{Presented, Resolved};
+use crate::presented::{NameOwner, PresentedTools};
 
 /// Counts the fabricated calls. Items that contain no name of a managed tool are not decoded.
-pub fn fabricated_calls(request: &Request, presented: &Presented) -> usize {
+pub fn fabricated_calls(request: &Request, presented: &PresentedTools) -> usize {
     let beginnings = beginnings(presented);
     let suspicious = |item: &&str| beginnings.iter().any(|it| item.contains(it));
     request
@@ -22,7 +22,7 @@ pub fn fabricated_calls(request: &Request, presented: &Presented) -> usize {
         .flat_map(|item| item.parts)
         .filter(|part| match part {
             HistoryPart::Call { name, .. } => {
-                matches!(presented.resolve(name), Resolved::Managed(_))
+                matches!(presented.resolve(name), NameOwner::Managed(_))
             }
             _ => false,
         })
@@ -31,7 +31,7 @@ pub fn fabricated_calls(request: &Request, presented: &Presented) -> usize {
 
 /// Returns the prefixes, as they stand in JSON, of all names of managed tools. There are few, since
 /// tools of one surface share a prefix.
-fn beginnings(presented: &Presented) -> BTreeSet<String> {
+fn beginnings(presented: &PresentedTools) -> BTreeSet<String> {
     let up_to = |name: &str, mark: &str| {
         let end = name.find(mark).map_or(name.len(), |at| at + mark.len());
         format!("\"{}", &name[..end])

@@ -22,7 +22,7 @@ const LEAD: &str = "Live data from services, fetched for this request: one feed 
 
 /// The state of one feed at the time of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FeedShown {
+pub struct FeedSnapshot {
     /// Name as [`feed_name`] returns it.
     pub name: String,
     pub state: FeedState,
@@ -44,7 +44,7 @@ pub fn feed_name(feed: &Feed) -> String {
 }
 
 /// Returns the context message, or `None` if there is no feed. `feeds` must be scrubbed already.
-pub fn feeds_message(feeds: &[FeedShown]) -> Option<String> {
+pub fn feeds_message(feeds: &[FeedSnapshot]) -> Option<String> {
     if feeds.is_empty() {
         return None;
     }
@@ -57,7 +57,7 @@ pub fn feeds_message(feeds: &[FeedShown]) -> Option<String> {
     Some(message)
 }
 
-fn line(feed: &FeedShown, room: &mut usize) -> String {
+fn line(feed: &FeedSnapshot, room: &mut usize) -> String {
     let mut members = vec![("feed", json::quote(&feed.name))];
     match &feed.state {
         FeedState::Unavailable => members.push(("unavailable", "true".into())),
@@ -127,8 +127,8 @@ fn quoted_prefix(text: &str, limit: usize) -> &str {
 mod tests {
     use super::*;
 
-    fn fresh(name: &str, body: &str) -> FeedShown {
-        FeedShown {
+    fn fresh(name: &str, body: &str) -> FeedSnapshot {
+        FeedSnapshot {
             name: name.into(),
             state: FeedState::Fresh {
                 body: ToolBody {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     /// The lines after the lead, each parsed.
-    fn lines(feeds: &[FeedShown]) -> Vec<serde_json::Value> {
+    fn lines(feeds: &[FeedSnapshot]) -> Vec<serde_json::Value> {
         let message = feeds_message(feeds).expect("feeds");
         let mut lines = message.lines();
         assert_eq!(lines.next(), Some(LEAD));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn each_feed_is_one_line() {
-        let stale = FeedShown {
+        let stale = FeedSnapshot {
             name: "desk/news".into(),
             state: FeedState::Stale {
                 body: ToolBody {
@@ -162,7 +162,7 @@ mod tests {
                 fetched_at: "2026-01-01T00:00:00Z".into(),
             },
         };
-        let gone = FeedShown {
+        let gone = FeedSnapshot {
             name: "desk/tide".into(),
             state: FeedState::Unavailable,
         };

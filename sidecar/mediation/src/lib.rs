@@ -2,7 +2,7 @@
 //! turn, and the rounds that are kept for the next request.
 //!
 //! Pure: the caller passes the time and does the waiting. [`Catalog`] is one loaded version of the
-//! granted tools; [`Presented`] holds the tools that one request showed the model; [`Authority`] is
+//! granted tools; [`PresentedTools`] holds the tools that one request showed the model; [`Authority`] is
 //! consulted at each dispatch. [`Turn`] takes an [`Event`] and gives [`Effect`]s; [`DirectCall`] is a
 //! call that a runner makes outside of a turn; [`http_call`] turns a permitted call into a request;
 //! [`Continuity`] puts hidden rounds back; [`Scrubber`] removes known secrets from bytes.
@@ -31,7 +31,7 @@
 //! let catalog = Arc::new(Catalog::load(&file, Tier::Elevated));
 //! let authority = Authority::new(catalog, None);
 //! let request = Request::decode(Dialect::OpenaiChat, body).map_err(RunnerError::from)?;
-//! let presented = Presented::new(&authority, &request);
+//! let presented = PresentedTools::new(&authority, &request);
 //! let (mut turn, mut effects) = Turn::start(TurnConfig {
 //!     request,
 //!     presented,
@@ -104,7 +104,7 @@ mod target;
 mod trace;
 mod turn;
 
-pub use authority::{Authority, Denied, LiveTool};
+pub use authority::{Authority, Denial, LiveTool};
 pub use call::{CallId, ManagedCall, RunnerCall};
 pub use catalog::{Catalog, CatalogTool, OutputMismatch};
 pub use claw_id::ClawId;
@@ -114,12 +114,12 @@ pub use continuity::{Continuity, HiddenRounds};
 pub use direct_call::{DirectAnswer, DirectCall};
 pub use display::Display;
 pub use fabricated_calls::fabricated_calls;
-pub use feeds::{FeedShown, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
+pub use feeds::{FeedSnapshot, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use http_call::{HttpCall, fill_claw_id, http_call, http_method, path_at};
 pub use names::alias;
 pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
 pub use partition::{OwnedCall, Partition, partition};
-pub use presented::{Presented, RememberedTools, Resolved};
+pub use presented::{NameOwner, PresentedTools, RememberedTools};
 pub use scrub::Scrubber;
 pub use target::target;
 pub use trace::{DuplicateOf, RecordStatus, TraceCall, TraceRound, TraceUsage, TurnRecord};

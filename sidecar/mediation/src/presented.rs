@@ -13,7 +13,7 @@ use crate::offer::Offer;
 
 /// The presented tools, fixed for the turn, whatever is loaded meanwhile.
 #[derive(Clone, Debug)]
-pub struct Presented {
+pub struct PresentedTools {
     offer: Arc<Offer>,
     runner: HashSet<String>,
     remembered: Arc<RememberedTools>,
@@ -50,7 +50,7 @@ impl RememberedTools {
 
 /// The owner of a call's name.
 #[derive(Clone, Debug)]
-pub enum Resolved<'a> {
+pub enum NameOwner<'a> {
     Managed(&'a Arc<CatalogTool>),
     Runner,
     /// A tool that this agent does not get, or no longer gets, by its canonical name. A call is
@@ -61,7 +61,7 @@ pub enum Resolved<'a> {
     Unknown,
 }
 
-impl Presented {
+impl PresentedTools {
     pub fn new(authority: &Authority, request: &Request) -> Self {
         let runner: HashSet<String> = request.tools().iter().cloned().collect();
         let offer = authority.offer();
@@ -109,17 +109,17 @@ impl Presented {
 
     /// Finds the owner of an alias or a canonical name. A name that the runner declares is always
     /// the runner's.
-    pub fn resolve(&self, name: &str) -> Resolved<'_> {
+    pub fn resolve(&self, name: &str) -> NameOwner<'_> {
         if self.runner.contains(name) {
-            return Resolved::Runner;
+            return NameOwner::Runner;
         }
         match self.offer.tool(name) {
-            Some(tool) => Resolved::Managed(tool),
+            Some(tool) => NameOwner::Managed(tool),
             None => match self.denied(name) {
-                Some((canonical, code)) => Resolved::Denied(canonical, code),
+                Some((canonical, code)) => NameOwner::Denied(canonical, code),
                 // If no managed tool is presented, an unknown name is left to the runner.
-                None if self.is_empty() => Resolved::Runner,
-                None => Resolved::Unknown,
+                None if self.is_empty() => NameOwner::Runner,
+                None => NameOwner::Unknown,
             },
         }
     }
@@ -148,10 +148,11 @@ impl Presented {
     /// Returns the canonical name of a managed tool that is called by its alias.
     pub(crate) fn canonical(&self, name: &str) -> Option<String> {
         match self.resolve(name) {
-            Resolved::Managed(tool) if tool.name() != name => Some(tool.name().to_string()),
-            Resolved::Managed(_) | Resolved::Runner | Resolved::Denied(..) | Resolved::Unknown => {
-                None
-            }
+            NameOwner::Managed(tool) if tool.name() != name => Some(tool.name().to_string()),
+            NameOwner::Managed(_)
+            | NameOwner::Runner
+            | NameOwner::Denied(..)
+            | NameOwner::Unknown => None,
         }
     }
 

@@ -34,19 +34,19 @@ pub(crate) struct Schema {
 
 /// The recently used validators of one catalog.
 #[derive(Debug, Default)]
-pub(crate) struct Validators(Mutex<Recent>);
+pub(crate) struct Validators(Mutex<ValidatorCache>);
 
 #[derive(Debug, Default)]
-struct Recent {
+struct ValidatorCache {
     ids: usize,
     /// The most recently used one is last.
-    built: Vec<(usize, Arc<Compiled>)>,
+    built: Vec<(usize, Arc<SchemaValidators>)>,
     weight: usize,
 }
 
 /// The validators that check one schema.
 #[derive(Debug)]
-struct Compiled {
+struct SchemaValidators {
     schema: Value,
     validator: Validator,
     declared: Arguments,
@@ -69,7 +69,7 @@ const MAX_NAMED: usize = 32;
 
 /// The reason for which arguments were rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Rejected {
+pub(crate) enum ArgumentsRejection {
     /// The schema itself cannot be used.
     Unusable,
     /// The check would take too long.
@@ -93,7 +93,7 @@ impl Validators {
 
     /// Returns the validator of a schema, built if it is not kept. `None` if the schema cannot be
     /// used.
-    fn get(&self, id: usize, text: &str) -> Option<Arc<Compiled>> {
+    fn get(&self, id: usize, text: &str) -> Option<Arc<SchemaValidators>> {
         let mut recent = self.0.lock();
         if let Some(at) = recent.built.iter().position(|(known, _)| *known == id) {
             let found = recent.built.remove(at);
@@ -101,14 +101,14 @@ impl Validators {
             recent.built.push(found);
             return Some(compiled);
         }
-        let compiled = Arc::new(Compiled::read(text)?);
+        let compiled = Arc::new(SchemaValidators::read(text)?);
         recent.make_room(compiled.weight());
         recent.built.push((id, Arc::clone(&compiled)));
         Some(compiled)
     }
 }
 
-impl Recent {
+impl ValidatorCache {
     fn make_room(&mut self, weight: usize) {
         self.weight += weight;
         while self.weight > MAX_KEPT_BYTES && !self.built.is_empty() {
@@ -146,10 +146,10 @@ impl Schema {
         arguments: &Value,
         text: &str,
         names: Names,
-    ) -> Result<(), Rejected> {
+    ) -> Result<(), ArgumentsRejection> {
         let compiled = self.compiled()?;
         if compiled.validator.evaluations(arguments).is_none() {
-            return Err(Rejected::TooLarge);
+            return Err(ArgumentsRejection::TooLarge);
         }
         match names {
             Names::Declared => {
@@ -162,7 +162,7 @@ impl Schema {
             compiled.validator.compares_numbers(),
             number::first_rounded(text),
         ) {
-            return Err(Rejected::Rounded {
+            return Err(ArgumentsRejection::Rounded {
                 number: number.to_owned(),
             });
         }
@@ -171,18 +171,18 @@ impl Schema {
 
     /// Checks a service's result. The model gets the digits of the text and nothing acts on them,
     /// so rounded numbers are accepted.
-    pub(crate) fn check_result(&self, result: &Value) -> Result<(), Rejected> {
+    pub(crate) fn check_result(&self, result: &Value) -> Result<(), ArgumentsRejection> {
         self.compiled()?.checked(result)
     }
 
-    fn compiled(&self) -> Result<Arc<Compiled>, Rejected> {
+    fn compiled(&self) -> Result<Arc<SchemaValidators>, ArgumentsRejection> {
         self.validators
             .get(self.id, &self.text)
-            .ok_or(Rejected::Unusable)
+            .ok_or(ArgumentsRejection::Unusable)
     }
 }
 
-impl Compiled {
+impl SchemaValidators {
     fn read(text: &str) -> Option<Self> {
         let schema: Value = serde_json::from_str(text).ok()?;
         let declared = Arguments::declared(&schema);
@@ -209,16 +209,16 @@ impl Compiled {
         self.validator.weight() + patterns
     }
 
-    fn checked(&self, value: &Value) -> Result<(), Rejected> {
+    fn checked(&self, value: &Value) -> Result<(), ArgumentsRejection> {
         self.validator
             .check(value)
             .map_err(|rejection| match rejection {
-                Rejection::TooLarge => Rejected::TooLarge,
+                Rejection::TooLarge => ArgumentsRejection::TooLarge,
                 Rejection::Invalid {
                     message,
                     path,
                     rule,
-                } => Rejected::Invalid {
+                } => ArgumentsRejection::Invalid {
                     message,
                     path,
                     rule,
@@ -227,12 +227,12 @@ impl Compiled {
     }
 
     /// Rejects a name that a lax reader takes for a declared one, since its value was not checked.
-    fn unambiguous(&self, arguments: &Value) -> Result<(), Rejected> {
+    fn unambiguous(&self, arguments: &Value) -> Result<(), ArgumentsRejection> {
         let Some(other) = in_other_case(&self.schema, arguments) else {
             return Ok(());
         };
         let (name, declared) = (cut(other.name, MAX_KEY), cut(other.declared, MAX_KEY));
-        Err(Rejected::Invalid {
+        Err(ArgumentsRejection::Invalid {
             message: format!("`{name}` could be read as `{declared}`: write `{declared}`"),
             path: String::new(),
             rule: "/properties".into(),
@@ -241,7 +241,7 @@ impl Compiled {
 
     /// Rejects undeclared top-level arguments. Runs after the evaluation count, in which each
     /// pattern is one evaluation per argument.
-    fn declared(&self, arguments: &Value) -> Result<(), Rejected> {
+    fn declared(&self, arguments: &Value) -> Result<(), ArgumentsRejection> {
         let by_pattern = |name: &str| {
             let patterns = self.patterns.as_ref();
             patterns.is_some_and(|patterns| patterns.accepts(&Value::from(name)))
@@ -254,7 +254,7 @@ impl Compiled {
             return Ok(());
         };
         let name = cut(name, MAX_KEY);
-        Err(Rejected::Invalid {
+        Err(ArgumentsRejection::Invalid {
             message: format!("`{name}` is no argument of this tool; {}", self.listed()),
             path: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
             rule: "/additionalProperties".into(),

@@ -8,8 +8,8 @@ use support::*;
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_mediation::*;
 
-fn presented() -> Presented {
-    Presented::new(&authority(), &request(json!({})))
+fn presented() -> PresentedTools {
+    PresentedTools::new(&authority(), &request(json!({})))
 }
 
 /// A turn with one hidden round, with this history and this last reply.
@@ -139,7 +139,7 @@ fn the_store_is_bounded_and_survives_a_restart() {
 }
 
 /// The request, reply and stored reply of one dialect.
-struct Written {
+struct DialectFixture {
     dialect: Dialect,
     history: &'static str,
     first: Value,
@@ -150,9 +150,9 @@ struct Written {
     thinking: &'static str,
 }
 
-fn written() -> [Written; 3] {
+fn written() -> [DialectFixture; 3] {
     [
-        Written {
+        DialectFixture {
             dialect: Dialect::OpenaiChat,
             history: "messages",
             first: json!([user("a")]),
@@ -165,7 +165,7 @@ fn written() -> [Written; 3] {
             stored: |body| vec![body["choices"][0]["message"].clone()],
             thinking: "reasoning",
         },
-        Written {
+        DialectFixture {
             dialect: Dialect::AnthropicMessages,
             history: "messages",
             first: json!([user("a")]),
@@ -178,7 +178,7 @@ fn written() -> [Written; 3] {
             stored: |body| vec![json!({"role": "assistant", "content": body["content"]})],
             thinking: "thinking",
         },
-        Written {
+        DialectFixture {
             dialect: Dialect::OpenaiResponses,
             history: "input",
             first: json!("a"),
@@ -195,7 +195,7 @@ fn written() -> [Written; 3] {
     ]
 }
 
-impl Written {
+impl DialectFixture {
     fn request(&self, history: Value) -> Request {
         let mut body = json!({"model": "house/otter-1"});
         body[self.history] = history;

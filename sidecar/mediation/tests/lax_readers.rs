@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use toolcrib_dialect::{Dialect, Request};
 use toolcrib_manifest::{Tier, ToolsFile};
 use toolcrib_mediation::{
-    Authority, Catalog, ClawId, DirectCall, HttpCall, ManagedCall, Presented, http_call,
+    Authority, Catalog, ClawId, DirectCall, HttpCall, ManagedCall, PresentedTools, http_call,
 };
 
 const GO_FOLDS: &str = include_str!("../../../crds/bounds/tests/go-folds.txt");
@@ -31,7 +31,7 @@ fn sent(tools: &ToolsFile, arguments: &str) -> Result<ManagedCall, (String, Stri
     let catalog = Arc::new(Catalog::load(tools, Tier::Elevated));
     let body = json!({"model": "m", "messages": []}).to_string();
     let request = Request::decode(Dialect::OpenaiChat, body.into_bytes()).unwrap();
-    let presented = Presented::new(&Authority::new(catalog, None), &request);
+    let presented = PresentedTools::new(&Authority::new(catalog, None), &request);
     let claw_id = ClawId {
         name: "otter".into(),
         namespace: "pond".into(),

@@ -7,7 +7,7 @@ mod support;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
-use support::wire::{Said, SaidCall, Wire};
+use support::wire::{ModelReply, ReplyCall, Wire};
 use support::{config, policy, responded};
 use toolcrib_dialect::{
     Dialect, MAX_REPLY, Reassembly, Reply, Request, SseEvent, SseParser, answer,
@@ -35,12 +35,12 @@ fn asked(wire: Wire, way: Way) -> Request {
 
 /// A reply of the model; `round` makes its ids unique.
 fn written(wire: Wire, round: usize, text: &str, calls: &[(&str, String)]) -> Reply {
-    let call = |(at, (name, said)): (usize, &(&str, String))| SaidCall {
+    let call = |(at, (name, said)): (usize, &(&str, String))| ReplyCall {
         id: Some(format!("c{round}_{at}")),
         name: name.to_string(),
         arguments: said.clone(),
     };
-    wire.reply(&Said {
+    wire.reply(&ModelReply {
         id: format!("r{round}"),
         text: text.to_string(),
         calls: calls.iter().enumerate().map(call).collect(),
@@ -50,7 +50,7 @@ fn written(wire: Wire, round: usize, text: &str, calls: &[(&str, String)]) -> Re
 
 /// The observable results of a turn.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct TurnResults {
     executed: Vec<String>,
     asked: usize,
     text: String,
@@ -62,7 +62,7 @@ struct Seen {
 }
 
 /// Runs the replies; streams them in pieces of at most `piece` events.
-fn drive(way: Way, wire: Wire, replies: &[Reply], piece: usize) -> Seen {
+fn drive(way: Way, wire: Wire, replies: &[Reply], piece: usize) -> TurnResults {
     let (request, dialect) = (asked(wire, way), wire.0);
     let mut config = config(request, policy());
     if way == Way::Live {
@@ -114,7 +114,7 @@ fn drive(way: Way, wire: Wire, replies: &[Reply], piece: usize) -> Seen {
                     assert!(!text.contains("pond__"), "{text}");
                     let reply = reply.unwrap_or_else(|error| panic!("{error}: {text}"));
                     let usage = answer.record.usage;
-                    return Seen {
+                    return TurnResults {
                         executed,
                         asked: number,
                         text: reply.content().unwrap_or_default().to_string(),
@@ -186,7 +186,7 @@ fn every_order_of_owners_in_every_dialect_and_delivery() {
                 let (executed, handed) = reference(&owners);
                 let arguments = |(name, said): (&str, String)| (name.to_string(), said);
                 let rounds = if handed { 1 } else { 2 };
-                let wanted = Seen {
+                let wanted = TurnResults {
                     executed,
                     asked: rounds,
                     text: if handed { "" } else { "end" }.to_string(),
@@ -232,7 +232,7 @@ proptest! {
                 Dialect::OpenaiChat => "\n\n",
                 Dialect::AnthropicMessages | Dialect::OpenaiResponses => "",
             };
-            let wanted = Seen { text: said.join(between), ..buffered };
+            let wanted = TurnResults { text: said.join(between), ..buffered };
             prop_assert_eq!(live, wanted);
         }
     }

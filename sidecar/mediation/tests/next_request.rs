@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::wire::{Said, SaidCall, Wire};
+use support::wire::{ModelReply, ReplyCall, Wire};
 use support::{config, counts, policy, responded, run};
 use toolcrib_dialect::{Reply, Request};
 use toolcrib_mediation::*;
@@ -19,21 +19,21 @@ fn request(wire: Wire, history: &[Value]) -> Request {
 
 /// A reply with these calls, without ids if `ids` is `None`.
 fn calls(wire: Wire, calls: &[(&str, &str)], ids: Option<&str>) -> Reply {
-    let call = |(at, (name, arguments)): (usize, &(&str, &str))| SaidCall {
+    let call = |(at, (name, arguments)): (usize, &(&str, &str))| ReplyCall {
         id: ids.map(|ids| format!("{ids}{at}")),
         name: name.to_string(),
         arguments: arguments.to_string(),
     };
-    wire.reply(&Said {
+    wire.reply(&ModelReply {
         calls: calls.iter().enumerate().map(call).collect(),
-        ..Said::default()
+        ..ModelReply::default()
     })
 }
 
 fn says(wire: Wire, text: &str) -> Reply {
-    wire.reply(&Said {
+    wire.reply(&ModelReply {
         text: text.to_string(),
-        ..Said::default()
+        ..ModelReply::default()
     })
 }
 

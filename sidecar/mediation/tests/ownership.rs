@@ -126,7 +126,7 @@ fn outcome(kind: u8, name: &str) -> ToolOutcome {
         2 => responded(503, "later"),
         3 => responded(422, "no"),
         4 => ToolOutcome::Failed(ToolFailure::timeout(name)),
-        _ => Denied::Withdrawn { tool: name.into() }.into(),
+        _ => Denial::Withdrawn { tool: name.into() }.into(),
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use support::wire::{Said, SaidCall, Wire};
+use support::wire::{ModelReply, ReplyCall, Wire};
 use support::{config, responded};
 use toolcrib_dialect::{MAX_REPLY, SseParser, answer};
 use toolcrib_golden::{Suite, cases, expect, here};
@@ -186,7 +186,7 @@ fn play(wire: Wire, script: &Script) -> Transcript {
             Some(Choice::Named(name)) => body["tool_choice"] = wire.forced(Some(name)),
         }
         writeln!(transcript.text, "turn {}", at + 1).unwrap();
-        let mut playing = Playing {
+        let mut playing = TurnPlayer {
             wire,
             script: turn,
             services: turn.services.clone(),
@@ -210,7 +210,7 @@ fn play(wire: Wire, script: &Script) -> Transcript {
     transcript
 }
 
-struct Playing<'t> {
+struct TurnPlayer<'t> {
     wire: Wire,
     script: &'t ScriptTurn,
     services: BTreeMap<String, VecDeque<ServiceSays>>,
@@ -223,7 +223,7 @@ struct Playing<'t> {
     seen: Vec<Value>,
 }
 
-impl Playing<'_> {
+impl TurnPlayer<'_> {
     fn run(&mut self, script: &Script, body: &Value, store: &Continuity) -> Answer {
         let request = self.wire.decode(body);
         let mut config = config(request, policy(&script.policy));
@@ -326,18 +326,22 @@ impl Playing<'_> {
         events
     }
 
-    fn said(&self, at: usize, says: &ModelSays) -> Said {
+    fn said(&self, at: usize, says: &ModelSays) -> ModelReply {
         let number = format!("{}_{}", self.number, at + 1);
-        let calls = says.calls.iter().enumerate().map(|(place, call)| SaidCall {
-            id: Some(call.id.clone().unwrap_or(format!("c{number}_{place}"))),
-            name: call.name.clone(),
-            arguments: match &call.arguments {
-                Value::Null => "{}".to_string(),
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            },
-        });
-        Said {
+        let calls = says
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(place, call)| ReplyCall {
+                id: Some(call.id.clone().unwrap_or(format!("c{number}_{place}"))),
+                name: call.name.clone(),
+                arguments: match &call.arguments {
+                    Value::Null => "{}".to_string(),
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                },
+            });
+        ModelReply {
             id: format!("r{number}"),
             text: says.text.clone(),
             calls: calls.collect(),
@@ -365,7 +369,7 @@ impl Playing<'_> {
                 ServiceSays::Unreachable => {
                     ToolOutcome::Failed(ToolFailure::unreachable(call.name()))
                 }
-                ServiceSays::Withdrawn => Denied::Withdrawn {
+                ServiceSays::Withdrawn => Denial::Withdrawn {
                     tool: call.name().to_string(),
                 }
                 .into(),

@@ -124,7 +124,7 @@ fn claw_id_fills_the_path_even_if_the_schema_omits_it() {
             let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
             let authority = Authority::new(std::sync::Arc::new(catalog), None);
             let mut config = config(request(json!({})), policy());
-            config.presented = Presented::new(&authority, &config.request);
+            config.presented = PresentedTools::new(&authority, &config.request);
             let replies = vec![reply(&[("pond__depth", said)], ""), reply(&[], "end")];
             let run = run(config, replies, |call| {
                 let call = http_call(&file.tools[0], call.arguments(), call.claw_id());
@@ -682,12 +682,15 @@ fn aliases_are_short_distinct_and_yield_to_the_runners_tools() {
 
     let taken =
         request(json!({"tools": [{"type": "function", "function": {"name": "pond__depth"}}]}));
-    let presented = Presented::new(&authority(), &taken);
-    assert!(matches!(presented.resolve("pond__depth"), Resolved::Runner));
+    let presented = PresentedTools::new(&authority(), &taken);
+    assert!(matches!(
+        presented.resolve("pond__depth"),
+        NameOwner::Runner
+    ));
     let renamed = presented.new_name("pond.depth").unwrap();
     assert_ne!(renamed, "pond__depth");
     assert!(
-        matches!(presented.resolve(&renamed), Resolved::Managed(tool) if tool.name() == "pond.depth")
+        matches!(presented.resolve(&renamed), NameOwner::Managed(tool) if tool.name() == "pond.depth")
     );
 }
 
@@ -710,17 +713,17 @@ fn authority_is_checked_at_dispatch() {
     file.tools[1].input_schema = RawJson::from_text(r#"{"type":"object"}"#).unwrap();
     assert!(matches!(
         load(&file).permits(call),
-        Err(Denied::Changed { .. })
+        Err(Denial::Changed { .. })
     ));
     file.tools[1].extension.tier = Some("Elevated".into());
     assert!(matches!(
         load(&file).permits(call),
-        Err(Denied::Withdrawn { .. })
+        Err(Denial::Withdrawn { .. })
     ));
     file.tools.remove(1);
     assert!(matches!(
         load(&file).permits(call),
-        Err(Denied::Withdrawn { .. })
+        Err(Denial::Withdrawn { .. })
     ));
     // A floor takes tools away, and grants none.
     let floor = |digest: &str| toolcrib_manifest::Floor {
@@ -740,7 +743,7 @@ fn authority_is_checked_at_dispatch() {
     assert!(with(call.digest()).permits(call).is_ok());
     assert!(with("v1:other").permits(call).is_err());
     assert_eq!(
-        Presented::new(&with(call.digest()), &request(json!({}))).len(),
+        PresentedTools::new(&with(call.digest()), &request(json!({}))).len(),
         1
     );
 }
@@ -755,7 +758,7 @@ fn a_bound_on_numbers_is_not_evaded_by_digits_that_a_float_drops() {
         let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
         let authority = Authority::new(std::sync::Arc::new(catalog), None);
         let mut config = config(request(json!({})), policy());
-        config.presented = Presented::new(&authority, &config.request);
+        config.presented = PresentedTools::new(&authority, &config.request);
         let replies = vec![reply(&[("pond__depth", arguments)], ""), reply(&[], "end")];
         run(config, replies, |_| responded(200, "1"))
             .results()
@@ -792,7 +795,7 @@ fn schemas_that_explode_are_not_evaluated() {
         let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
         let authority = Authority::new(std::sync::Arc::new(catalog), None);
         let mut config = config(request(json!({})), policy());
-        config.presented = Presented::new(&authority, &config.request);
+        config.presented = PresentedTools::new(&authority, &config.request);
         let replies = vec![reply(&[("pond__depth", arguments)], ""), reply(&[], "end")];
         run(config, replies, |_| responded(200, "1"))
             .results()

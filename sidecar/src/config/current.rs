@@ -22,12 +22,12 @@ use toolcrib_mediation::{Authority, Catalog, Scrubber, feed_name};
 
 use crate::config::identity::Runner;
 
-use super::standing::{LoadState, Observation};
+use super::load_state::{LoadState, Observation};
 use super::version::Version;
 
 /// A snapshot of the configuration in force.
 #[derive(Clone, Debug)]
-pub struct Effective {
+pub struct EffectiveConfig {
     pub load_state: LoadState,
     /// The tools that may run: loaded ∩ floor; none if no version is served.
     pub authority: Authority,
@@ -41,7 +41,7 @@ pub struct Effective {
     pub ending: bool,
 }
 
-impl Effective {
+impl EffectiveConfig {
     /// The version that requests are served from, or the reason why there is none.
     pub fn version(&self) -> Result<&Arc<Version>, Unavailable> {
         if self.ending {
@@ -124,8 +124,8 @@ pub const OLDER: Duration = Duration::from_secs(30);
 
 /// The holder of the configuration in force.
 #[derive(Debug)]
-pub struct Current {
-    effective: ArcSwap<Effective>,
+pub struct CurrentConfig {
+    effective: ArcSwap<EffectiveConfig>,
     scrubber: ArcSwap<Scrubber>,
     changes: watch::Sender<u64>,
     runner: RunnerHistory,
@@ -191,10 +191,10 @@ impl Secrets {
     }
 }
 
-impl Default for Current {
+impl Default for CurrentConfig {
     fn default() -> Self {
         Self {
-            effective: ArcSwap::from_pointee(Effective {
+            effective: ArcSwap::from_pointee(EffectiveConfig {
                 authority: nothing(),
                 load_state: LoadState::Waiting,
                 loaded_at: None,
@@ -211,8 +211,8 @@ impl Default for Current {
     }
 }
 
-impl Current {
-    pub fn now(&self) -> Arc<Effective> {
+impl CurrentConfig {
+    pub fn now(&self) -> Arc<EffectiveConfig> {
         self.effective.load_full()
     }
 
@@ -266,7 +266,7 @@ impl Current {
                 None
             }
         };
-        self.swap(Effective {
+        self.swap(EffectiveConfig {
             load_state,
             loaded_at,
             ..(*before).clone()
@@ -299,7 +299,7 @@ impl Current {
         writers.answered = Some(at);
         let same = before.floor == answer.floor && before.presence == answer.agent;
         if !same || before.seen != answer.seq {
-            self.swap(Effective {
+            self.swap(EffectiveConfig {
                 floor: answer.floor,
                 presence: answer.agent,
                 seen: answer.seq,
@@ -313,7 +313,7 @@ impl Current {
     pub fn end(&self) {
         // The lock keeps a concurrent swap from undoing this.
         let _writers = self.write();
-        self.swap(Effective {
+        self.swap(EffectiveConfig {
             ending: true,
             ..(*self.now()).clone()
         });
@@ -324,7 +324,7 @@ impl Current {
         self.writers.lock()
     }
 
-    fn swap(&self, mut effective: Effective) {
+    fn swap(&self, mut effective: EffectiveConfig) {
         effective.authority = match effective.version() {
             Ok(version) => Authority::new(version.catalog.clone(), effective.floor.as_ref()),
             Err(_) => nothing(),

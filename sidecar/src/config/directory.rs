@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Mode, OFlags, open, openat};
 use toolcrib_manifest::{SecretText, names};
 
-use super::standing::Observation;
+use super::load_state::Observation;
 use super::version::{ConfigError, Files, contact, parse};
 
 /// Most bytes of a file. A Secret holds at most 1 MiB; the rest is room for hand-written files.

@@ -1,7 +1,7 @@
 //! The four files: reads, checks and swaps them, and keeps the configuration in force.
 //!
 //! In reading order: [`version`] turns bytes into one version; [`directory`] is the IO under it;
-//! [`standing`] is the effect of each event (a table of `contract.md`, as a pure function);
+//! [`load_state`] is the effect of each event, as a pure function;
 //! [`current`] answers all other modules; [`watch`] drives it.
 //!
 //! Invariants: one read is one version, never a mixture; no file content is printed; the effective
@@ -10,10 +10,10 @@
 pub mod current;
 pub mod directory;
 pub mod identity;
-pub mod standing;
+pub mod load_state;
 pub mod version;
 pub mod watch;
 
-pub use current::{Current, Effective, Older, Unavailable};
-pub use standing::{LoadState, Observation};
+pub use current::{CurrentConfig, EffectiveConfig, Older, Unavailable};
+pub use load_state::{LoadState, Observation};
 pub use version::{ConfigError, Version};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::current::Current;
+use super::current::CurrentConfig;
 use super::directory::{self, Stamp};
-use super::standing::{LoadState, Observation};
+use super::load_state::{LoadState, Observation};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Stack size; parsing four files of at most a few MiB needs no more.
@@ -33,7 +33,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn start(dir: PathBuf, current: Arc<Current>) -> std::io::Result<Watch> {
+    pub fn start(dir: PathBuf, current: Arc<CurrentConfig>) -> std::io::Result<Watch> {
         // One pending wake is enough, since each look reads all files.
         let (wake, woken) = sync_channel(1);
         let notifier = wake.clone();
@@ -64,7 +64,7 @@ impl Drop for Watch {
 
 struct Looker {
     dir: PathBuf,
-    current: Arc<Current>,
+    current: Arc<CurrentConfig>,
     notifier: SyncSender<Wake>,
     watcher: Option<RecommendedWatcher>,
     seen: Option<Stamp>,
@@ -72,7 +72,7 @@ struct Looker {
 }
 
 impl Looker {
-    fn new(dir: PathBuf, current: Arc<Current>, notifier: SyncSender<Wake>) -> Self {
+    fn new(dir: PathBuf, current: Arc<CurrentConfig>, notifier: SyncSender<Wake>) -> Self {
         Self {
             dir,
             current,

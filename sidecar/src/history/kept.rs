@@ -20,11 +20,11 @@ const HELD: usize = 2 * END;
 pub struct KeptBody {
     /// The whole body, or its first [`HELD`] bytes.
     head: Vec<u8>,
-    cut: Option<Cut>,
+    cut: Option<CutBody>,
 }
 
 #[derive(Debug)]
-struct Cut {
+struct CutBody {
     /// Length of the whole body.
     length: u64,
     digest: Sha256,
@@ -46,7 +46,7 @@ impl KeptBody {
         if self.head.len() + bytes.len() <= MAX_BODY {
             return self.head.extend_from_slice(bytes);
         }
-        let mut cut = Cut {
+        let mut cut = CutBody {
             length: 0,
             digest: Sha256::new(),
             tail: Vec::new(),
@@ -97,7 +97,7 @@ impl KeptBody {
     }
 }
 
-impl Cut {
+impl CutBody {
     fn push(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
         self.digest.update(bytes);

@@ -41,7 +41,7 @@ pub struct IntentLine<'a> {
 }
 
 impl<'a> IntentLine<'a> {
-    pub fn new(who: Who<'a>, timestamp: String, call: &'a ManagedCall) -> Self {
+    pub fn new(who: LineContext<'a>, timestamp: String, call: &'a ManagedCall) -> Self {
         Self {
             kind: "intent",
             request_id: who.request_id,
@@ -83,7 +83,7 @@ pub struct ModelCallLine<'a> {
 
 impl<'a> ModelCallLine<'a> {
     pub fn new(
-        who: Who<'a>,
+        who: LineContext<'a>,
         timestamp: String,
         dialect: Dialect,
         operation: Operation,
@@ -122,7 +122,7 @@ impl Via {
 
 /// The agent, pod and request of a line.
 #[derive(Clone, Copy, Debug)]
-pub struct Who<'a> {
+pub struct LineContext<'a> {
     pub request_id: &'a str,
     pub agent_id: &'a str,
     pub pod: &'a str,

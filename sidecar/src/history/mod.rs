@@ -14,4 +14,4 @@ pub mod writer;
 pub use kept::KeptBody;
 pub use line::{Bodies, Body, IntentLine, ModelCallLine, TurnLine};
 pub use log::FILE_NAME;
-pub use writer::{History, HistoryError, OnStdout, TurnLines};
+pub use writer::{History, HistoryError, StdoutBodies, TurnLines};

@@ -48,7 +48,7 @@ pub enum HistoryError {
 
 /// The part of a finished request's line that goes to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnStdout {
+pub enum StdoutBodies {
     WithBodies,
     WithoutBodies,
 }
@@ -74,12 +74,12 @@ impl TurnLines<'_> {
 /// The writer of the record. Closing it waits until all lines are written.
 #[derive(Debug)]
 pub struct History {
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<OpenRecord>>,
     waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenRecord {
     writer: Writer,
     stdout: JoinHandle<()>,
 }
@@ -89,7 +89,7 @@ impl History {
     pub fn open(
         dir: &Path,
         max_bytes: u64,
-        on_stdout: OnStdout,
+        on_stdout: StdoutBodies,
         stdout: impl Write + Send + 'static,
         metrics: Arc<Metrics>,
     ) -> Result<History, HistoryError> {
@@ -112,7 +112,7 @@ impl History {
             .spawn(move || drain.run(stdout))
             .map_err(HistoryError::Open)?;
         Ok(History {
-            open: Mutex::new(Some(Open { writer, stdout })),
+            open: Mutex::new(Some(OpenRecord { writer, stdout })),
             waiting,
         })
     }
@@ -158,7 +158,7 @@ impl History {
 
     /// Writes all lines and closes the record. Blocks as long as stdout does; the caller bounds it.
     pub fn close(&self) {
-        let Some(Open { writer, stdout }) = self.opened().take() else {
+        let Some(OpenRecord { writer, stdout }) = self.opened().take() else {
             return;
         };
         writer.end();
@@ -167,7 +167,7 @@ impl History {
         }
     }
 
-    fn opened(&self) -> MutexGuard<'_, Option<Open>> {
+    fn opened(&self) -> MutexGuard<'_, Option<OpenRecord>> {
         // The value is taken or not: a panic leaves nothing in between.
         self.open.lock()
     }
@@ -177,7 +177,7 @@ impl History {
 struct Writer {
     log: Log,
     stdout: Queue,
-    on_stdout: OnStdout,
+    on_stdout: StdoutBodies,
     /// Lines without bodies that the disk did not take, the oldest first.
     backlog: VecDeque<Vec<u8>>,
     /// Bytes of the lines in the backlog.
@@ -220,8 +220,8 @@ impl Writer {
     fn turn(&mut self, lines: TurnLines<'_>) -> Result<(), HistoryError> {
         let with_bodies = lines.with_bodies();
         let on_stdout = match self.on_stdout {
-            OnStdout::WithBodies => self.offer(&with_bodies.concat()),
-            OnStdout::WithoutBodies => self.offer(&lines.without),
+            StdoutBodies::WithBodies => self.offer(&with_bodies.concat()),
+            StdoutBodies::WithoutBodies => self.offer(&lines.without),
         };
         // A line that is too long is written without its bodies.
         let line = match self.log.fits(&with_bodies) {
@@ -334,14 +334,14 @@ mod tests {
     }
 
     /// A stdout that blocks until its gate is dropped.
-    struct Gated {
+    struct GatedStdout {
         gate: Receiver<()>,
         /// Signals that the first write has begun.
         blocked: SyncSender<()>,
         sink: Sink,
     }
 
-    impl Write for Gated {
+    impl Write for GatedStdout {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // Err: signalled before, or the test does not listen.
             self.blocked.try_send(()).ok();
@@ -355,11 +355,11 @@ mod tests {
     }
 
     /// Returns the gate, its stdout, the signal of the first write, and the written bytes.
-    fn gated() -> (SyncSender<()>, Gated, Receiver<()>, Sink) {
+    fn gated() -> (SyncSender<()>, GatedStdout, Receiver<()>, Sink) {
         let (open, gate) = sync_channel(1);
         let (blocked, is_blocked) = sync_channel(1);
         let sink = Sink::default();
-        let stdout = Gated {
+        let stdout = GatedStdout {
             gate,
             blocked,
             sink: sink.clone(),
@@ -372,7 +372,7 @@ mod tests {
         let history = History::open(
             dir,
             8 * 1024 * 1024,
-            OnStdout::WithoutBodies,
+            StdoutBodies::WithoutBodies,
             stdout,
             metrics.clone(),
         );

@@ -11,11 +11,11 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode, ProviderTools};
 use toolcrib_mediation::{
-    Presented, RunnerCode, RunnerError, Turn, TurnConfig, fabricated_calls, first_edits,
+    PresentedTools, RunnerCode, RunnerError, Turn, TurnConfig, fabricated_calls, first_edits,
 };
 
 use crate::app::App;
-use crate::config::Effective;
+use crate::config::EffectiveConfig;
 use crate::history::line::Via;
 use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{Operation, headers, policy};
@@ -170,7 +170,7 @@ enum RequestPlan {
 /// Does the checks that can refuse a request before a model is asked.
 async fn begin(
     app: &App,
-    now: &Effective,
+    now: &EffectiveConfig,
     model_request: &mut ModelRequest,
     request: HttpRequest,
 ) -> Result<RequestPlan, RunnerError> {
@@ -207,7 +207,7 @@ async fn begin(
     }
     let is_native = model_request.caller.agent.mode == Mode::Native;
     let presented =
-        Presented::new(&now.authority, &request).remembering(app.continuity.presented());
+        PresentedTools::new(&now.authority, &request).remembering(app.continuity.presented());
     // Calls may have to be denied even if no tool is presented: the model may remember revoked
     // tools, or guess tools that the files name and the agent does not get. Hidden rounds stay in
     // its history. Requests for several choices at once get no calls.

@@ -15,11 +15,11 @@ use toolcrib_serve::bind;
 use super::{admin, routes};
 use crate::app::{App, Limits, Settings};
 use crate::config::watch::Watch;
-use crate::config::{Current, LoadState};
+use crate::config::{CurrentConfig, LoadState};
 use crate::connections;
 use crate::continuity::ContinuityStore;
 use crate::feeds::Feeds;
-use crate::history::{History, HistoryError, OnStdout};
+use crate::history::{History, HistoryError, StdoutBodies};
 use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
@@ -101,11 +101,11 @@ impl Server {
         let continuity_bytes = args.history_max_bytes / 4;
         let history_bytes = continuity_bytes * 3;
         let on_stdout = if args.record_bodies {
-            OnStdout::WithBodies
+            StdoutBodies::WithBodies
         } else {
-            OnStdout::WithoutBodies
+            StdoutBodies::WithoutBodies
         };
-        let current = Arc::new(Current::default());
+        let current = Arc::new(CurrentConfig::default());
         let metrics = Arc::new(Metrics::default());
         let outbound = Arc::new(Outbound::new(
             local,
@@ -277,7 +277,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
         .map_err(|source| StartError::Listen { address, source })
 }
 
-async fn wait_for_files(current: &Current, dir: &str) -> Result<(), StartError> {
+async fn wait_for_files(current: &CurrentConfig, dir: &str) -> Result<(), StartError> {
     let mut changes = current.subscribe();
     let seen = async {
         while matches!(current.now().load_state, LoadState::Waiting) {

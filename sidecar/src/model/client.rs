@@ -23,7 +23,7 @@ use url::Url;
 
 use super::headers;
 use super::policy::Candidate;
-use super::pool::{Exhausted, KeyPool, Lease, Outcome};
+use super::pool::{KeyPool, Lease, NoUsableKey, Outcome};
 use crate::metrics::{KeyCounts, Metrics};
 use crate::outbound::body::{self, BodyError};
 use crate::outbound::error;
@@ -310,7 +310,7 @@ impl ModelClient {
         read: impl AsyncFn(&Candidate, &Lease, ReplyStart) -> Attempt<T>,
     ) -> Result<T, ModelError> {
         let mut last = None;
-        let mut exhausted: Vec<Exhausted> = Vec::new();
+        let mut exhausted: Vec<NoUsableKey> = Vec::new();
         let last_index = request.candidates.len().saturating_sub(1);
         for (index, prepared) in request.candidates.iter().enumerate() {
             let candidate = &prepared.candidate;

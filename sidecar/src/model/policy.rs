@@ -7,7 +7,7 @@ use thiserror::Error;
 use toolcrib_dialect::Dialect;
 use toolcrib_manifest::{Endpoint, EndpointDialect, Provider, UnknownModel};
 
-use crate::config::{Effective, Version};
+use crate::config::{EffectiveConfig, Version};
 
 /// One provider that may serve the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum PolicyError {
 
 /// Returns the requested model first, then the fallbacks that speak the same dialect.
 pub fn candidates(
-    now: &Effective,
+    now: &EffectiveConfig,
     version: &Version,
     dialect: Dialect,
     asked: Option<&str>,
@@ -82,7 +82,7 @@ pub fn candidates(
 
 /// Splits a ref; `None` unless its provider and model are in force.
 fn standing<'a>(
-    now: &Effective,
+    now: &EffectiveConfig,
     version: &'a Version,
     reference: &'a str,
 ) -> Option<(&'a str, &'a str, &'a Provider)> {
@@ -92,7 +92,7 @@ fn standing<'a>(
 }
 
 /// The models that `GET /v1/models` lists: those that may be requested by name, and the default.
-pub fn allowed(now: &Effective, version: &Version) -> Vec<String> {
+pub fn allowed(now: &EffectiveConfig, version: &Version) -> Vec<String> {
     let Some(models) = &version.agent.models else {
         return Vec::new();
     };
@@ -105,7 +105,7 @@ pub fn allowed(now: &Effective, version: &Version) -> Vec<String> {
 
 /// Resolves a requested name to one ref.
 fn select(
-    now: &Effective,
+    now: &EffectiveConfig,
     version: &Version,
     dialect: Dialect,
     asked: Option<&str>,
@@ -150,7 +150,7 @@ fn select(
     Err(not_allowed(now, version, asked))
 }
 
-fn not_allowed(now: &Effective, version: &Version, asked: &str) -> PolicyError {
+fn not_allowed(now: &EffectiveConfig, version: &Version, asked: &str) -> PolicyError {
     let allowed = allowed(now, version);
     if allowed.is_empty() && !version.providers.keys().any(|it| now.provider_stands(it)) {
         return no_provider(version, asked);

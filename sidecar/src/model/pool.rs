@@ -74,7 +74,7 @@ impl Outcome {
 
 /// No key can be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exhausted {
+pub struct NoUsableKey {
     /// Time until the first key has cooled down; `None`: all are retired, or there is none.
     pub retry_after: Option<Duration>,
 }
@@ -92,7 +92,12 @@ struct Rest {
 
 impl KeyPool {
     /// Returns the first usable key in the provider's order.
-    pub fn lease(&self, name: &str, provider: &Provider, now: Instant) -> Result<Lease, Exhausted> {
+    pub fn lease(
+        &self,
+        name: &str,
+        provider: &Provider,
+        now: Instant,
+    ) -> Result<Lease, NoUsableKey> {
         match provider.auth {
             ProviderAuth::None => return Ok(Lease::NoKey),
             ProviderAuth::Bearer | ProviderAuth::XApiKey => {}
@@ -114,7 +119,7 @@ impl KeyPool {
                 }
             }
         }
-        Err(Exhausted {
+        Err(NoUsableKey {
             retry_after: soonest,
         })
     }
@@ -182,7 +187,7 @@ mod tests {
     fn check(
         answers: &[(u16, Option<u64>, bool)],
         expected: &[&str],
-        end: Result<&str, Exhausted>,
+        end: Result<&str, NoUsableKey>,
     ) {
         let house = provider(&[("a", "key-a"), ("b", "key-b")], ProviderAuth::Bearer);
         let mut pool = KeyPool::default();
@@ -201,7 +206,7 @@ mod tests {
 
     #[test]
     fn each_answer_cools_or_retires_its_key() {
-        let wait = |seconds| Exhausted {
+        let wait = |seconds| NoUsableKey {
             retry_after: Some(Duration::from_secs(seconds)),
         };
         check(
@@ -221,7 +226,7 @@ mod tests {
             Err(wait(120)),
         );
         check(&[(429, Some(0), false)], &["a"], Ok("b"));
-        let retired = Exhausted { retry_after: None };
+        let retired = NoUsableKey { retry_after: None };
         check(
             &[(429, None, true), (402, None, false)],
             &["a", "b"],

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use toolcrib_mcp::revision::Form;
 use toolcrib_mcp::{Fault, Raw, ReplyBody, raw, reply};
-use toolcrib_mediation::{DirectCall, Presented, RunnerError};
+use toolcrib_mediation::{DirectCall, PresentedTools, RunnerError};
 
 use super::answer::{NOT_SERVED, Refusal, completed};
 use crate::app::App;
@@ -62,7 +62,7 @@ pub async fn call(app: Arc<App>, call: Call) -> Option<CallResponse> {
 async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<CallResponse>) {
     let mut access = AccessWatch::new(&app.current);
     let now = app.current.now();
-    let presented = Presented::alone(&now.authority);
+    let presented = PresentedTools::alone(&now.authority);
     let identity = request.caller.identity();
     let mut call = DirectCall::new(&presented, &identity, &request.name, &request.arguments);
     let started = request.caller.started;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use toolcrib_mcp::{Raw, raw};
-use toolcrib_mediation::{Authority, Presented};
+use toolcrib_mediation::{Authority, PresentedTools};
 
 /// The result of `tools/list`.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Hints {
 
 impl Listing {
     pub fn of(authority: &Authority) -> Self {
-        let presented = Presented::alone(authority);
+        let presented = PresentedTools::alone(authority);
         let tools: Vec<ToolEntry<'_>> = presented
             .tools()
             .map(|(name, tool)| ToolEntry {

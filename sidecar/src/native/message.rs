@@ -16,14 +16,14 @@ use toolcrib_mcp::revision::{
     self, Form, META, NEWEST_HANDSHAKE, SERVER_KEY, STATELESS, implementation, settled,
 };
 use toolcrib_mcp::{Fault, Message, Raw, ReplyBody, members, raw, reply};
-use toolcrib_mediation::{Presented, Resolved};
+use toolcrib_mediation::{NameOwner, PresentedTools};
 
 use super::answer::{NOT_SERVED, Refusal, document, uncached};
 use super::call::Call;
 use super::changes::{self, Of, Subscription};
 use super::listing::Listing;
 use crate::app::App;
-use crate::config::Effective;
+use crate::config::EffectiveConfig;
 use crate::request::admission::recordable;
 use crate::request::caller::Caller;
 use crate::sessions::client::Session;
@@ -40,7 +40,7 @@ pub enum Next {
 /// A message of an authenticated client.
 pub struct ClientMessage<'a> {
     pub app: &'a Arc<App>,
-    pub now: &'a Effective,
+    pub now: &'a EffectiveConfig,
     pub headers: &'a HeaderMap,
     pub caller: Caller,
     pub body: Vec<u8>,
@@ -211,7 +211,8 @@ impl ClientMessage<'_> {
             .filter(|arguments| arguments.get() != "null")
             .map_or_else(String::new, |arguments| arguments.get().to_owned());
         if form == Form::Stateless
-            && let Resolved::Managed(tool) = Presented::alone(&self.now.authority).resolve(&name)
+            && let NameOwner::Managed(tool) =
+                PresentedTools::alone(&self.now.authority).resolve(&name)
         {
             check_mirrored(self.headers, tool.shown_schema(), &arguments)
                 .map_err(|fault| Refusal::of(form, fault).to(&id))?;

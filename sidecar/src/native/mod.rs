@@ -21,11 +21,11 @@ mod routes;
 
 use toolcrib_manifest::Mode;
 
-use crate::config::Effective;
+use crate::config::EffectiveConfig;
 pub use routes::method_router;
 
 /// True if the agent's tools are offered over MCP.
-fn is_offered(now: &Effective) -> bool {
+fn is_offered(now: &EffectiveConfig) -> bool {
     now.version()
         .is_ok_and(|version| version.agent.native || version.agent.mode == Mode::Native)
 }

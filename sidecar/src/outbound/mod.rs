@@ -203,7 +203,11 @@ impl Outbound {
             let resolver = resolver.clone();
             async move { resolver.lookup(&name).await }
         };
-        build(route, Guarded::new(self.local, lookup), &self.addresses)
+        build(
+            route,
+            GuardedResolver::new(self.local, lookup),
+            &self.addresses,
+        )
     }
 }
 
@@ -252,12 +256,12 @@ fn tls(ca: Option<&str>) -> Result<ClientConfig, OutboundError> {
 
 /// A resolver that checks the addresses of a name and returns them, with one lookup per
 /// connection: there is no second answer between the check and the connect.
-struct Guarded<L> {
+struct GuardedResolver<L> {
     lookup: L,
     refuses: fn(IpAddr) -> bool,
 }
 
-impl<L> Guarded<L> {
+impl<L> GuardedResolver<L> {
     fn new(local: LocalNames, lookup: L) -> Self {
         let refuses: fn(IpAddr) -> bool = match local {
             LocalNames::Refused => {
@@ -269,7 +273,7 @@ impl<L> Guarded<L> {
     }
 }
 
-impl<L, F> Resolve for Guarded<L>
+impl<L, F> Resolve for GuardedResolver<L>
 where
     L: Fn(String) -> F + Send + Sync,
     F: Future<Output = Result<Vec<SocketAddr>, ResolveError>> + Send + 'static,
@@ -359,7 +363,7 @@ mod tests {
         let resolve = async |local| {
             let lookup = |name: String| async move { Resolver::of_machine().lookup(&name).await };
             let name = "localhost".parse().unwrap();
-            let resolved = Guarded::new(local, lookup).resolve(name).await;
+            let resolved = GuardedResolver::new(local, lookup).resolve(name).await;
             resolved.is_ok()
         };
         assert!(!resolve(LocalNames::Refused).await);
@@ -381,7 +385,7 @@ mod tests {
             let own = out.local_addr().unwrap();
             let elsewhere = SocketAddr::from((Ipv4Addr::new(203, 0, 113, 7), 0));
             for (found, resolves) in [(vec![elsewhere], true), (vec![elsewhere, own], false)] {
-                let names = Guarded::new(LocalNames::Refused, move |_| {
+                let names = GuardedResolver::new(LocalNames::Refused, move |_| {
                     std::future::ready(Ok(found.clone()))
                 });
                 let resolved = names.resolve("pond.test".parse().unwrap()).await;
@@ -405,7 +409,7 @@ mod tests {
             ("fe80::1", false),
         ] {
             let found = SocketAddr::new(address.parse().unwrap(), 0);
-            let names = Guarded::new(LocalNames::Allowed, move |_| {
+            let names = GuardedResolver::new(LocalNames::Allowed, move |_| {
                 std::future::ready(Ok(vec![found]))
             });
             let resolved = names.resolve("pond.test".parse().unwrap()).await;
@@ -445,7 +449,7 @@ mod tests {
         let answers = [vec![FINE], vec![METADATA], vec![FINE, METADATA], vec![FINE]];
         let asked = Arc::<AtomicUsize>::default();
         let counted = asked.clone();
-        let names = Guarded {
+        let names = GuardedResolver {
             lookup: move |name| {
                 assert_eq!(name, "pond.test");
                 let found = &answers[counted.fetch_add(1, Ordering::SeqCst)];

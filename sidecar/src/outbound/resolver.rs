@@ -30,7 +30,7 @@ use thiserror::Error;
 use toolcrib_manifest::dns::absolute_name;
 use toolcrib_manifest::{Dns, NameServer};
 
-use crate::config::Current;
+use crate::config::CurrentConfig;
 use crate::outbound::LocalNames;
 
 /// Timeout of one attempt at a name server; a lost datagram is sent again within it.
@@ -133,7 +133,7 @@ pub struct Resolver(Arc<Source>);
 enum Source {
     Machine,
     Files {
-        current: Arc<Current>,
+        current: Arc<CurrentConfig>,
         local: LocalNames,
         /// The name servers of the last files that named any. They outlive files that name none:
         /// those of an operator that was rolled back, or deleted files.
@@ -165,7 +165,7 @@ impl Resolver {
     }
 
     /// Resolves with the name servers of the files in force, at each lookup.
-    pub fn of_files(current: Arc<Current>, local: LocalNames) -> Self {
+    pub fn of_files(current: Arc<CurrentConfig>, local: LocalNames) -> Self {
         Self(Arc::new(Source::Files {
             current,
             local,

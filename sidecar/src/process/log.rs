@@ -57,7 +57,7 @@ impl Log {
                 drain.run(end);
                 drop(ending);
             })?;
-        let open = Open { queue, missing: 0 };
+        let open = LogWriter { queue, missing: 0 };
         Ok(Self {
             lines: Lines(Arc::new(Mutex::new(Some(open)))),
             ended,
@@ -73,13 +73,13 @@ impl Log {
 }
 
 #[derive(Debug)]
-struct Open {
+struct LogWriter {
     queue: Queue,
     /// Number of lines without room.
     missing: u64,
 }
 
-impl Open {
+impl LogWriter {
     fn offer(&mut self, line: &[u8]) {
         if self.missing > 0 && self.queue.offer(&missed(self.missing)) {
             self.missing = 0;
@@ -98,10 +98,10 @@ fn missed(lines: u64) -> Vec<u8> {
 
 /// A writer of whole JSON lines, as the formatter makes them.
 #[derive(Clone, Debug)]
-struct Lines(Arc<Mutex<Option<Open>>>);
+struct Lines(Arc<Mutex<Option<LogWriter>>>);
 
 impl Lines {
-    fn open(&self) -> MutexGuard<'_, Option<Open>> {
+    fn open(&self) -> MutexGuard<'_, Option<LogWriter>> {
         // A panic under it leaves at worst a line uncounted.
         self.0.lock()
     }
@@ -130,9 +130,9 @@ mod tests {
     use super::*;
 
     /// A stderr that takes nothing until its gate is gone.
-    struct Gated(Receiver<()>, Arc<Mutex<Vec<u8>>>);
+    struct GatedStderr(Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Gated {
+    impl Write for GatedStderr {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // Err: the gate is open.
             self.0.recv().ok();
@@ -148,7 +148,7 @@ mod tests {
     fn gated() -> (SyncSender<()>, Log, Arc<Mutex<Vec<u8>>>) {
         let (gate, closed) = sync_channel(1);
         let written = Arc::new(Mutex::new(Vec::new()));
-        let log = Log::to(Gated(closed, written.clone())).unwrap();
+        let log = Log::to(GatedStderr(closed, written.clone())).unwrap();
         (gate, log, written)
     }
 

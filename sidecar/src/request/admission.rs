@@ -14,7 +14,7 @@ use toolcrib_manifest::RunnerAccess;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use crate::app::App;
-use crate::config::Effective;
+use crate::config::EffectiveConfig;
 use crate::config::identity::{self, Runner, authenticate};
 use crate::history::line::Via;
 use crate::request::caller::{Caller, unauthorized};
@@ -24,7 +24,7 @@ use crate::request::room::{BodyRoom, overloaded};
 const EXPECTED: usize = 512 * 1024;
 
 /// Authenticates the runner, also when nothing is served any more: a wrong token always gets 401.
-pub fn admit(now: &Effective, headers: &HeaderMap) -> Result<Runner, RunnerError> {
+pub fn admit(now: &EffectiveConfig, headers: &HeaderMap) -> Result<Runner, RunnerError> {
     match now.agent() {
         Some(agent) => authenticate(headers, agent).ok_or_else(unauthorized),
         None => match now.version() {
@@ -37,7 +37,7 @@ pub fn admit(now: &Effective, headers: &HeaderMap) -> Result<Runner, RunnerError
 /// Makes the caller of a request from its headers alone.
 pub fn let_in(
     app: &App,
-    now: &Effective,
+    now: &EffectiveConfig,
     headers: &HeaderMap,
     via: Via,
 ) -> Result<Caller, RunnerError> {
@@ -148,7 +148,7 @@ async fn read_frames(
 
 /// Logs a request without a valid token. It is not in the agent's record, which a stranger must
 /// not be able to fill.
-pub fn not_let_in(app: &App, now: &Effective, spoken: &'static str, error: &RunnerError) {
+pub fn not_let_in(app: &App, now: &EffectiveConfig, spoken: &'static str, error: &RunnerError) {
     if error.code == RunnerCode::Unauthorized {
         app.metrics.unauthorized();
     }

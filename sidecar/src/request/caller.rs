@@ -8,9 +8,9 @@ use toolcrib_manifest::AgentFile;
 use toolcrib_mediation::{ClawId, RunnerCode, RunnerError};
 
 use super::room::BodyRoom;
-use crate::config::Effective;
+use crate::config::EffectiveConfig;
 use crate::config::identity::Runner;
-use crate::history::line::{Via, Who};
+use crate::history::line::{LineContext, Via};
 use crate::telemetry::Trace;
 
 /// An authenticated request of the runner, on any route. Its permits of the bounds that all
@@ -33,8 +33,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    pub fn who(&self) -> Who<'_> {
-        Who {
+    pub fn who(&self) -> LineContext<'_> {
+        LineContext {
             request_id: &self.request_id,
             agent_id: &self.claw_id,
             pod: &self.pod,
@@ -51,7 +51,7 @@ impl Caller {
     }
 
     /// The reason why this request may not go on, if its access was revoked meanwhile.
-    pub fn ended(&self, now: &Effective) -> Option<RunnerError> {
+    pub fn ended(&self, now: &EffectiveConfig) -> Option<RunnerError> {
         match now.version() {
             Err(unavailable) => Some(unavailable.into()),
             Ok(_) if !now.admits(&self.runner) => Some(unauthorized()),

@@ -10,7 +10,7 @@ use toolcrib_dialect::Dialect;
 use toolcrib_manifest::Provider;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
-use crate::config::{Effective, Unavailable, Version};
+use crate::config::{EffectiveConfig, Unavailable, Version};
 use crate::history::{Body, KeptBody};
 use crate::model::{Candidate, CandidateRequest, Operation, PolicyError, candidates};
 use crate::request::caller::Caller;
@@ -75,7 +75,7 @@ impl Preparation {
 /// Prepares a model call. Called again for each one, since models and providers can be
 /// withdrawn. `body` writes the body for a model's name; `room` is for all bodies together.
 pub fn prepare(
-    now: &Effective,
+    now: &EffectiveConfig,
     dialect: Dialect,
     model: Option<&str>,
     room: &mut BodyRoom,

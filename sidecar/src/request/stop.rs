@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use toolcrib_mediation::RunnerError;
 
-use crate::config::Current;
+use crate::config::CurrentConfig;
 use crate::request::caller::Caller;
 
 /// The reason why a request was stopped.
@@ -24,14 +24,14 @@ pub enum StopReason {
 pub struct AccessWatch(watch::Receiver<u64>);
 
 impl AccessWatch {
-    pub fn new(current: &Current) -> Self {
+    pub fn new(current: &CurrentConfig) -> Self {
         let mut changes = current.subscribe();
         changes.mark_changed();
         Self(changes)
     }
 
     /// Resolves when the caller's request may not go on. Cancel safe.
-    pub async fn ended(&mut self, current: &Current, caller: &Caller) -> RunnerError {
+    pub async fn ended(&mut self, current: &CurrentConfig, caller: &Caller) -> RunnerError {
         // Err: the writer is gone and no change can follow; the request goes on.
         while self.0.changed().await.is_ok() {
             if let Some(error) = caller.ended(&current.now()) {
@@ -46,7 +46,7 @@ impl AccessWatch {
 /// safe.
 pub async fn stopped(
     access: &mut AccessWatch,
-    current: &Current,
+    current: &CurrentConfig,
     caller: &Caller,
     deadline: Instant,
     gone: impl Future<Output = ()>,

@@ -85,7 +85,7 @@ impl Recorder {
 /// A call of a model or of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    pub what: What,
+    pub what: StepKind,
     pub began: SystemTime,
     pub took: Duration,
     /// `error.type`: a status, or a word of a closed list.
@@ -93,7 +93,7 @@ pub struct Step {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum StepKind {
     Chat {
         provider: String,
         model: String,
@@ -111,16 +111,16 @@ pub enum What {
 
 impl Trace {
     /// Begins a call of a model. `candidate` is asked first.
-    pub fn chat(&self, candidate: Option<&Candidate>) -> Open {
-        self.open(|| What::Chat {
+    pub fn chat(&self, candidate: Option<&Candidate>) -> StepGuard {
+        self.open(|| StepKind::Chat {
             provider: candidate.map_or_else(String::new, |it| it.provider.clone()),
             model: candidate.map_or_else(String::new, |it| it.model.clone()),
             usage: None,
         })
     }
 
-    pub fn tool(&self, call: &ManagedCall) -> Open {
-        self.open(|| What::Tool {
+    pub fn tool(&self, call: &ManagedCall) -> StepGuard {
+        self.open(|| StepKind::Tool {
             name: call.name().to_string(),
             service: call.service().to_string(),
             transport: call.transport(),
@@ -129,8 +129,8 @@ impl Trace {
         })
     }
 
-    fn open(&self, what: impl FnOnce() -> What) -> Open {
-        Open(self.0.clone().map(|recorder| OpenStep {
+    fn open(&self, what: impl FnOnce() -> StepKind) -> StepGuard {
+        StepGuard(self.0.clone().map(|recorder| OpenStep {
             step: Step {
                 what: what(),
                 began: SystemTime::now(),
@@ -147,9 +147,9 @@ impl Trace {
         let Some(recorder) = &self.0 else {
             return;
         };
-        let chats = |step: &&mut Step| matches!(step.what, What::Chat { .. });
+        let chats = |step: &&mut Step| matches!(step.what, StepKind::Chat { .. });
         if let Some(step) = recorder.steps().iter_mut().rev().find(chats)
-            && let What::Chat { usage, .. } = &mut step.what
+            && let StepKind::Chat { usage, .. } = &mut step.what
         {
             *usage = Some(used);
         }
@@ -158,7 +158,7 @@ impl Trace {
 
 /// A step that has begun. It is noted when it is dropped.
 #[derive(Debug)]
-pub struct Open(Option<OpenStep>);
+pub struct StepGuard(Option<OpenStep>);
 
 #[derive(Debug)]
 struct OpenStep {
@@ -166,7 +166,7 @@ struct OpenStep {
     recorder: Arc<Recorder>,
 }
 
-impl Open {
+impl StepGuard {
     /// Notes a model's answer and the candidate that gave it.
     pub fn replied(mut self, result: Result<&Candidate, &ModelError>) {
         let Some(opened) = &mut self.0 else {
@@ -174,7 +174,7 @@ impl Open {
         };
         if let (
             Ok(by),
-            What::Chat {
+            StepKind::Chat {
                 provider, model, ..
             },
         ) = (result, &mut opened.step.what)
@@ -188,7 +188,7 @@ impl Open {
     /// Notes a tool's outcome and its line for people.
     pub fn finished(mut self, outcome: &ToolOutcome, said: Option<Display>) {
         if let Some(opened) = &mut self.0 {
-            if let What::Tool { display, .. } = &mut opened.step.what {
+            if let StepKind::Tool { display, .. } = &mut opened.step.what {
                 *display = said;
             }
             opened.step.error = match outcome {
@@ -202,7 +202,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for StepGuard {
     fn drop(&mut self) {
         let Some(OpenStep { mut step, recorder }) = self.0.take() else {
             return;

@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use toolcrib_dialect::Dialect;
 
 use super::context::{TraceContext, random};
-use super::{Step, What};
+use super::{Step, StepKind};
 
 /// The span of the whole request.
 #[derive(Clone, Debug)]
@@ -53,8 +53,8 @@ pub fn spans(context: &TraceContext, began: SystemTime, root: &Root, steps: &[St
             ..Span::default()
         };
         Some(match &step.what {
-            What::Chat { .. } => chat(blank, step, root.dialect?),
-            What::Tool { .. } => execute_tool(blank, step),
+            StepKind::Chat { .. } => chat(blank, step, root.dialect?),
+            StepKind::Tool { .. } => execute_tool(blank, step),
         })
     }));
     spans
@@ -107,7 +107,7 @@ fn invoke_agent(context: &TraceContext, id: [u8; 8], began: SystemTime, root: &R
 }
 
 fn chat(span: Span, step: &Step, dialect: Dialect) -> Span {
-    let What::Chat {
+    let StepKind::Chat {
         provider,
         model,
         usage,
@@ -138,7 +138,7 @@ fn chat(span: Span, step: &Step, dialect: Dialect) -> Span {
 }
 
 fn execute_tool(span: Span, step: &Step) -> Span {
-    let What::Tool {
+    let StepKind::Tool {
         name,
         service,
         transport,

@@ -17,7 +17,7 @@ use super::oauth::Tokens;
 use super::prepared::PreparedCall;
 use super::services::Services;
 use super::{ToolContext, http, mcp};
-use crate::config::Current;
+use crate::config::CurrentConfig;
 use crate::outbound::Outbound;
 
 /// The client of a context, its only access to services.
@@ -157,7 +157,7 @@ impl<'a> Sender<'a> {
         outbound: &'a Outbound,
         tokens: &'a Tokens,
         servers: &'a Servers,
-        current: &'a Current,
+        current: &'a CurrentConfig,
     ) -> Self {
         let services = Services {
             outbound,

@@ -30,7 +30,7 @@ use toolcrib_manifest::{SecretText, ServiceSettings};
 use url::form_urlencoded::Serializer;
 
 use super::auth::{self, AuthError};
-use crate::config::Current;
+use crate::config::CurrentConfig;
 use crate::outbound::Outbound;
 use crate::outbound::body::{self, BodyError};
 use crate::single_flight::Flights;
@@ -115,13 +115,13 @@ type Key = [u8; 32];
 /// A cache of access tokens by credential.
 #[derive(Debug)]
 pub struct Tokens {
-    shared: Arc<Shared>,
+    shared: Arc<TokensState>,
     flights: Flights<Key, Result<SecretText, TokenError>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    current: Arc<Current>,
+struct TokensState {
+    current: Arc<CurrentConfig>,
     outbound: Arc<Outbound>,
     held: Mutex<HashMap<Key, CacheEntry>>,
 }
@@ -133,9 +133,9 @@ enum CacheEntry {
 }
 
 impl Tokens {
-    pub fn new(current: Arc<Current>, outbound: Arc<Outbound>) -> Self {
+    pub fn new(current: Arc<CurrentConfig>, outbound: Arc<Outbound>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(TokensState {
                 current,
                 outbound,
                 held: Mutex::default(),
@@ -183,7 +183,7 @@ impl Tokens {
     }
 }
 
-impl Shared {
+impl TokensState {
     fn held(&self) -> MutexGuard<'_, HashMap<Key, CacheEntry>> {
         // A panic under the lock leaves at worst a token that is fetched again.
         self.held.lock()

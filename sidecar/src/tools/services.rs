@@ -10,7 +10,7 @@ use super::credential::{Credential, CredentialError, credential};
 use super::granted::GrantedTool;
 use super::oauth::{AccessToken, Tokens};
 use super::unanswered;
-use crate::config::Current;
+use crate::config::CurrentConfig;
 use crate::outbound::{Outbound, OutboundError};
 
 /// Connections and credentials for the calls of tools. Only a client of [`super::client`] and the
@@ -20,7 +20,7 @@ pub(super) struct Services<'a> {
     pub(super) outbound: &'a Outbound,
     pub(super) tokens: &'a Tokens,
     /// Its scrubber is read after the answer has arrived, since it then knows this call's token.
-    pub(super) current: &'a Current,
+    pub(super) current: &'a CurrentConfig,
 }
 
 impl Services<'_> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use toolcrib_mediation::{Certainty, Display, ManagedCall, ResultCode, ToolFailure, ToolOutcome};
 
 use crate::app::App;
-use crate::config::Effective;
+use crate::config::EffectiveConfig;
 use crate::history::IntentLine;
 use crate::history::line::escaped;
 use crate::metrics::CallKind;
@@ -65,7 +65,7 @@ pub fn cut_off(app: &App) {
 async fn run(
     app: &App,
     caller: &Caller,
-    now: &Effective,
+    now: &EffectiveConfig,
     call: &ManagedCall,
     timeout: Duration,
 ) -> Result<(ToolOutcome, Display), ToolFailure> {

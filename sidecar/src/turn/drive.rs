@@ -40,7 +40,7 @@ pub const DELIVERY: Duration = Duration::from_secs(60);
 /// A finished piece of work: a model call, a read of a stream, or a tool call.
 enum WorkEvent {
     Model(Box<Result<ModelReply, ModelError>>),
-    Opened(Box<Result<Streaming, ModelError>>),
+    Opened(Box<Result<StreamedReply, ModelError>>),
     Read(Box<EventStream>, Result<Option<Vec<SseEvent>>, StreamError>),
     Refused(RunnerError),
     Tool(Event),
@@ -55,7 +55,7 @@ enum Wakeup {
 }
 
 /// A reply whose first bytes have arrived.
-struct Streaming {
+struct StreamedReply {
     served_by: ServedBy,
     opened: ReplyBody,
 }
@@ -295,7 +295,7 @@ impl Drive {
                 Err(error) => self.failed(error),
             },
             WorkEvent::Opened(result) => match *result {
-                Ok(Streaming { served_by, opened }) => match opened {
+                Ok(StreamedReply { served_by, opened }) => match opened {
                     ReplyBody::Whole(body) => self.replied(served_by, body),
                     ReplyBody::Events(stream) => {
                         self.served(&served_by);
@@ -461,13 +461,13 @@ fn read_event(read: Result<Option<Vec<SseEvent>>, StreamError>) -> Event {
     }
 }
 
-async fn opened_by(stream: ModelStream) -> Result<Streaming, ModelError> {
+async fn opened_by(stream: ModelStream) -> Result<StreamedReply, ModelError> {
     let served_by = ServedBy {
         candidate: stream.candidate.clone(),
         key: stream.key.clone(),
     };
     let opened = stream.open().await?;
-    Ok(Streaming { served_by, opened })
+    Ok(StreamedReply { served_by, opened })
 }
 
 pub fn stream_head() -> Head {

@@ -122,7 +122,7 @@ impl Program {
     fn enter(
         &self,
         caller: Option<Caller>,
-    ) -> Result<(Waiting<'_>, oneshot::Receiver<Outcome>), CallError> {
+    ) -> Result<(PendingCall<'_>, oneshot::Receiver<Outcome>), CallError> {
         let (answered, answer) = oneshot::channel();
         let mut calls = self.calls();
         calls.last_id += 1;
@@ -131,7 +131,7 @@ impl Program {
             why: "it has just ended".to_owned(),
         })?;
         running.insert(id, Call { caller, answered });
-        Ok((Waiting { program: self, id }, answer))
+        Ok((PendingCall { program: self, id }, answer))
     }
 
     pub async fn notify(&self, method: &str) {
@@ -246,12 +246,12 @@ fn fail(running: &mut HashMap<u64, Call>, error: &CallError) {
 }
 
 /// A pending call; its drop cancels the call.
-struct Waiting<'a> {
+struct PendingCall<'a> {
     program: &'a Program,
     id: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         let left = self
             .program

@@ -11,7 +11,7 @@ use toolcrib_mcp::{Answer, Fault, Members};
 use toolcrib_sidecar::sessions::SessionId;
 
 use crate::program::{CallError, Caller, Program};
-use crate::revision::{About, Method};
+use crate::revision::{ChildDescription, Method};
 use crate::supervisor::State;
 
 /// Limits concurrent calls. A body is bounded as well, so this bounds their memory.
@@ -69,7 +69,7 @@ impl Relay {
         }
     }
 
-    pub async fn about(&self) -> Result<Arc<About>, CallError> {
+    pub async fn about(&self) -> Result<Arc<ChildDescription>, CallError> {
         let _permit = self.permits.try_acquire().map_err(|_| CallError::Busy)?;
         Ok(self.running().await?.1)
     }
@@ -81,7 +81,7 @@ impl Relay {
     }
 
     /// Waits for the child, and returns it with its description.
-    async fn running(&self) -> Result<(Arc<Program>, Arc<About>), CallError> {
+    async fn running(&self) -> Result<(Arc<Program>, Arc<ChildDescription>), CallError> {
         let mut state = self.state.clone();
         let came = |state: &State| !matches!(state, State::Starting { .. });
         // Err of either: the child is still starting, or this process is shutting down.

@@ -59,14 +59,14 @@ impl Method {
 
 /// The child's description of itself, without capabilities that this relay does not support.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct ChildDescription {
     version: &'static str,
     capabilities: Value,
     server: Raw,
     instructions: Option<String>,
 }
 
-impl About {
+impl ChildDescription {
     /// Reads the child's answer to `initialize`. Errors: the fault in the answer.
     pub fn read(result: &RawValue) -> Result<Self, String> {
         let mut members = members(result).ok_or("its answer to initialize is not an object")?;
@@ -199,8 +199,8 @@ mod tests {
 
     use super::*;
 
-    fn about(version: &str) -> About {
-        About::read(&raw(&json!({
+    fn about(version: &str) -> ChildDescription {
+        ChildDescription::read(&raw(&json!({
             "protocolVersion": version,
             "capabilities": {
                 "tools": {"listChanged": true},
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_invalid_initialize_result_names_its_fault() {
-        let read = |value: Value| About::read(&raw(&value)).unwrap_err();
+        let read = |value: Value| ChildDescription::read(&raw(&value)).unwrap_err();
         assert_eq!(read(json!(7)), "its answer to initialize is not an object");
         let unknown = json!({"protocolVersion": "2031-01-01"});
         assert_eq!(read(unknown), "it speaks MCP 2031-01-01");

@@ -258,10 +258,10 @@ fn answer(form: Form, id: &RawValue, said: ReplyBody<'_>) -> Response {
 
 fn code(error: &RawValue) -> Option<i64> {
     #[derive(Deserialize)]
-    struct Coded {
+    struct ErrorCode {
         code: i64,
     }
-    let coded: Coded = serde_json::from_str(error.get()).ok()?;
+    let coded: ErrorCode = serde_json::from_str(error.get()).ok()?;
     Some(coded.code)
 }
 

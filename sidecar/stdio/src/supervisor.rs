@@ -18,7 +18,7 @@ use toolcrib_mcp::{Answer, members, raw};
 use crate::child::{self, Child};
 use crate::orphans;
 use crate::program::{Program, SHOWN};
-use crate::revision::About;
+use crate::revision::ChildDescription;
 
 /// Limits the bytes of one message of the child. A larger result is more than any model reads.
 const LINE: usize = 8 * 1024 * 1024;
@@ -39,7 +39,7 @@ pub enum State {
     Starting { before: Option<String> },
     Running {
         program: Arc<Program>,
-        about: Arc<About>,
+        about: Arc<ChildDescription>,
     },
     /// Stopped for good.
     Stopped,
@@ -174,7 +174,7 @@ async fn serve(program: &Arc<Program>, state: &watch::Sender<State>) -> String {
     }
 }
 
-async fn greet(program: &Program) -> Result<About, String> {
+async fn greet(program: &Program) -> Result<ChildDescription, String> {
     // Declares no capability: every request of the child to a client is refused.
     let params = raw(&json!({
         "protocolVersion": NEWEST_HANDSHAKE,
@@ -202,7 +202,7 @@ async fn greet(program: &Program) -> Result<About, String> {
             let error: String = error.get().chars().take(SHOWN).collect();
             return Err(format!("it refused initialize: {}", error.escape_debug()));
         }
-        Ok(Ok(Answer::Result(result))) => About::read(&result)?,
+        Ok(Ok(Answer::Result(result))) => ChildDescription::read(&result)?,
     };
     program.notify("notifications/initialized").await;
     Ok(about)

@@ -7,7 +7,7 @@ mod corpus;
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
 
-use crate::support::{Answer, Files, Raw, Said, TOOL_TOKEN, Wire, World};
+use crate::support::{Answer, Files, Raw, RawAnswer, TOOL_TOKEN, Wire, World};
 
 /// Has the model call `tool` once with each of these arguments; returns the results.
 async fn call_each(world: &World, tool: &str, arguments: &[String]) -> Vec<Value> {
@@ -63,7 +63,7 @@ async fn a_path_value_is_sent_as_one_encoded_segment() {
         ("'\"<>", "%27%22%3C%3E"),
         ("HTTP", "HTTP"),
     ];
-    let raw = Raw::start(values.iter().map(|_| Said::json("1"))).await;
+    let raw = Raw::start(values.iter().map(|_| RawAnswer::json("1"))).await;
     let at = |files: &mut Files| {
         files.tools["tools"][0]["execution"]["base_url"] = json!(format!("{}/base", raw.url()));
     };

@@ -14,10 +14,11 @@ use tokio::time::Instant;
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{AgentPresence, Floor, LinkDown, Policy, Streaming, ToolsFile};
 use toolcrib_mediation::{
-    Authority, Catalog, ClawId, Effect, Event, ManagedCall, Presented, Resolved, Turn, TurnConfig,
+    Authority, Catalog, ClawId, Effect, Event, ManagedCall, NameOwner, PresentedTools, Turn,
+    TurnConfig,
 };
 use toolcrib_sidecar::config::version::{Files, parse};
-use toolcrib_sidecar::config::{Current, Effective, Observation};
+use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
 use toolcrib_sidecar::model::policy::candidates;
 
 /// Each tool has two revisions.
@@ -28,7 +29,7 @@ const MODELS: [&str; 3] = ["house/otter-1", "house/owl-2", "reef/trout-3"];
 
 /// The granted things: tools with their revision, and others.
 #[derive(Clone, Debug)]
-struct Given {
+struct GrantedItems {
     tools: Vec<(usize, u8)>,
     feeds: Vec<&'static str>,
     providers: Vec<&'static str>,
@@ -38,23 +39,23 @@ struct Given {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Load(Given),
+    Load(GrantedItems),
     Vanish,
-    Answer(Option<Given>),
+    Answer(Option<GrantedItems>),
     /// Repeats one of the earlier answers.
     Again(Index),
     /// Waits too briefly for an older answer to be accepted.
     Wait,
 }
 
-fn given() -> impl Strategy<Value = Given> {
+fn given() -> impl Strategy<Value = GrantedItems> {
     (
         proptest::collection::vec(0..3u8, TOOLS.len()),
         subsequence(FEEDS.to_vec(), 0..=FEEDS.len()),
         subsequence(PROVIDERS.to_vec(), 0..=PROVIDERS.len()),
         proptest::option::of(subsequence(MODELS.to_vec(), 0..=MODELS.len())),
     )
-        .prop_map(|(revisions, feeds, providers, models)| Given {
+        .prop_map(|(revisions, feeds, providers, models)| GrantedItems {
             // Revision 0: the tool is absent.
             tools: revisions
                 .into_iter()
@@ -91,7 +92,7 @@ fn digest(revision: u8) -> String {
     format!("v1:{revision}")
 }
 
-impl Given {
+impl GrantedItems {
     fn loaded(&self) -> Observation {
         let bytes = |value: Value| value.to_string().into_bytes();
         let tools = self
@@ -125,7 +126,7 @@ impl Given {
         Observation::Loaded(Box::new(parse(&files, &|_| None).unwrap()))
     }
 
-    fn answer(given: Option<&Given>, seq: u64) -> LinkDown {
+    fn answer(given: Option<&GrantedItems>, seq: u64) -> LinkDown {
         LinkDown {
             seq,
             want: None,
@@ -168,7 +169,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
         let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
         let authority = Authority::new(Arc::new(catalog), None);
         let (mut turn, _) = Turn::start(TurnConfig {
-            presented: Presented::new(&authority, &request()),
+            presented: PresentedTools::new(&authority, &request()),
             request: request(),
             policy: Policy::default(),
             streaming: Streaming::Buffered,
@@ -199,7 +200,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
                     Duration::ZERO,
                     Event::ToolFinished {
                         call: call.id(),
-                        outcome: toolcrib_mediation::Denied::Withdrawn {
+                        outcome: toolcrib_mediation::Denial::Withdrawn {
                             tool: String::new(),
                         }
                         .into(),
@@ -218,16 +219,16 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
 });
 
 /// Everything that is allowed now, as texts.
-fn effective(now: &Effective) -> BTreeSet<String> {
+fn effective(now: &EffectiveConfig) -> BTreeSet<String> {
     let mut may = BTreeSet::new();
     for call in CALLS.iter() {
         if now.authority.permits(call).is_ok() {
             may.insert(format!("call {} {}", call.name(), call.digest()));
         }
     }
-    let presented = Presented::new(&now.authority, &request());
+    let presented = PresentedTools::new(&now.authority, &request());
     for name in TOOLS {
-        if let Resolved::Managed(tool) = presented.resolve(&format!("desk__{name}")) {
+        if let NameOwner::Managed(tool) = presented.resolve(&format!("desk__{name}")) {
             may.insert(format!("offer {} {}", tool.name(), tool.digest));
         }
     }
@@ -276,9 +277,9 @@ proptest! {
 
     #[test]
     fn the_link_only_restricts_what_the_volume_grants(steps in proptest::collection::vec(step(), 1..24)) {
-        let linked = Current::default();
+        let linked = CurrentConfig::default();
         // The same volume without a link.
-        let alone = Current::default();
+        let alone = CurrentConfig::default();
         let mut answers: Vec<LinkDown> = Vec::new();
         let mut at = Instant::now();
         for step in steps {
@@ -292,7 +293,7 @@ proptest! {
                     alone.observe(Observation::Absent, "now".into());
                 }
                 Step::Answer(given) => {
-                    let answer = Given::answer(given.as_ref(), 100 + answers.len() as u64);
+                    let answer = GrantedItems::answer(given.as_ref(), 100 + answers.len() as u64);
                     prop_assert_eq!(linked.accept(answer.clone(), at), Ok(()));
                     prop_assert_eq!(linked.now().seen, answer.seq);
                     answers.push(answer);
@@ -322,9 +323,9 @@ proptest! {
 /// An operator whose lease was created again may restart its numbers.
 #[test]
 fn restarted_sequence_numbers_are_accepted_after_a_while() {
-    let current = Current::default();
+    let current = CurrentConfig::default();
     let at = Instant::now();
-    let answer = |seq| Given::answer(None, seq);
+    let answer = |seq| GrantedItems::answer(None, seq);
     let later = |seconds| at + Duration::from_secs(seconds);
     assert_eq!(current.accept(answer(100), at), Ok(()));
     assert!(current.accept(answer(7), later(29)).is_err());

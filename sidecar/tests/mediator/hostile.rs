@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
 
-use crate::support::{Answer, Fake, Files, Raw, Said, TOOL_TOKEN, Wire, World, calls, says};
+use crate::support::{Answer, Fake, Files, Raw, RawAnswer, TOOL_TOKEN, Wire, World, calls, says};
 
 /// An agent whose `desk.quote` is at `url`, with a short timeout.
 async fn at(url: &str, edit: impl FnOnce(&mut Files)) -> World {
@@ -122,7 +122,7 @@ async fn a_connection_is_never_used_again_after_bad_framing() {
             "",
         ),
     ] {
-        let raw = Raw::start([Said::keep(answer), Said::json("\"true\"")]).await;
+        let raw = Raw::start([RawAnswer::keep(answer), RawAnswer::json("\"true\"")]).await;
         let world = at(&raw.url(), impatient).await;
         let first = quote(&world, "A").await;
         assert_eq!(
@@ -139,7 +139,7 @@ async fn a_connection_is_never_used_again_after_bad_framing() {
 
 #[tokio::test]
 async fn a_well_framed_connection_is_reused() {
-    let raw = Raw::start([Said::json("1"), Said::json("2")]).await;
+    let raw = Raw::start([RawAnswer::json("1"), RawAnswer::json("2")]).await;
     let world = at(&raw.url(), |_| {}).await;
     assert_eq!(quote(&world, "A").await["data"], 1);
     assert_eq!(quote(&world, "B").await["data"], 2);
@@ -154,7 +154,7 @@ async fn a_truncated_answer_is_an_error_and_the_call_may_have_run() {
         "HTTP/1.1 200",
         "",
     ] {
-        let raw = Raw::start([Said::close(answer)]).await;
+        let raw = Raw::start([RawAnswer::close(answer)]).await;
         let result = quote(&at(&raw.url(), |_| {}).await, "A").await;
         assert_eq!(
             result["error"]["code"], "request_failed",
@@ -172,12 +172,12 @@ async fn one_deadline_covers_every_kind_of_slow_service() {
     let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     let open = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
     for said in [
-        Said::hang(""),
-        Said::hang("HTTP/1.1 200 OK\r\ncontent-le"),
-        Said::hang(format!("{chunked}4\r\n{{\"a\"\r\n")),
-        Said::drip("HTTP/1.1 200 OK\r\nx: "),
-        Said::drip(open),
-        Said::drip(format!("{chunked}fff\r\n")),
+        RawAnswer::hang(""),
+        RawAnswer::hang("HTTP/1.1 200 OK\r\ncontent-le"),
+        RawAnswer::hang(format!("{chunked}4\r\n{{\"a\"\r\n")),
+        RawAnswer::drip("HTTP/1.1 200 OK\r\nx: "),
+        RawAnswer::drip(open),
+        RawAnswer::drip(format!("{chunked}fff\r\n")),
     ] {
         let raw = Raw::start([said]).await;
         let result = quote(&at(&raw.url(), impatient).await, "A").await;
@@ -188,7 +188,10 @@ async fn one_deadline_covers_every_kind_of_slow_service() {
 #[tokio::test]
 async fn an_endless_body_is_cut_and_not_read_on() {
     for head in ["connection: close", "content-length: 99999999999"] {
-        let raw = Raw::start([Said::endless(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n"))]).await;
+        let raw = Raw::start([RawAnswer::endless(format!(
+            "HTTP/1.1 200 OK\r\n{head}\r\n\r\n"
+        ))])
+        .await;
         let result = quote(&at(&raw.url(), |_| {}).await, "A").await;
         assert_eq!(result["truncated"], true, "{result}");
         assert_eq!(result["data"].as_str().unwrap().len(), 400);
@@ -210,13 +213,13 @@ fn encoded(coding: &str, body: &[u8]) -> Vec<u8> {
     }
 }
 
-fn compressed(coding: &str, body: &[u8]) -> Said {
+fn compressed(coding: &str, body: &[u8]) -> RawAnswer {
     let body = encoded(coding, body);
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-encoding: {coding}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    Said::keep([head.as_bytes(), &body].concat())
+    RawAnswer::keep([head.as_bytes(), &body].concat())
 }
 
 #[tokio::test]
@@ -377,7 +380,7 @@ impl Authority {
 #[tokio::test]
 async fn a_private_ca_is_trusted_for_its_surface_alone() {
     let authority = Authority::new();
-    let raw = Raw::start_tls([Said::json("1")], authority.server(|_| {})).await;
+    let raw = Raw::start_tls([RawAnswer::json("1")], authority.server(|_| {})).await;
     let world = at(&format!("https://{}", raw.address), |files| {
         files.tools["x-toolcrib"] = json!({"services": {"desk": {"tls": {"ca": authority.pem}}}});
     })
@@ -417,7 +420,7 @@ async fn bad_tls_gets_no_byte_of_the_credential() {
             Some(&"nothing".to_string()),
         ),
     ] {
-        let raw = Raw::start_tls([Said::json("1")], tls).await;
+        let raw = Raw::start_tls([RawAnswer::json("1")], tls).await;
         let world = at(&format!("https://{}", raw.address), |files| {
             if let Some(ca) = ca {
                 files.tools["x-toolcrib"] = json!({"services": {"desk": {"tls": {"ca": ca}}}});
@@ -429,7 +432,7 @@ async fn bad_tls_gets_no_byte_of_the_credential() {
         assert!(raw.connections().iter().all(String::is_empty), "{what}");
     }
     // A server without TLS sees a handshake and no header.
-    let raw = Raw::start([Said::json("1")]).await;
+    let raw = Raw::start([RawAnswer::json("1")]).await;
     let world = at(&format!("https://{}", raw.address), impatient).await;
     let result = quote(&world, "A").await;
     assert_eq!(result["ok"], false, "{result}");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolcrib_dialect::Dialect;
 
-use crate::support::{Answer, Files, Streamed, Wire, World, within};
+use crate::support::{Answer, Files, StreamedReply, Wire, World, within};
 
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
@@ -82,7 +82,7 @@ async fn text_is_forwarded_while_the_model_writes() {
         assert!(!text.contains("\"e\""));
         gate.notify_one();
         text += &within("the rest", response.text()).await.unwrap();
-        let expected = Streamed {
+        let expected = StreamedReply {
             text: "One".to_string(),
             calls: Vec::new(),
             tokens: (20, 5),

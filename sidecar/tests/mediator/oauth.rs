@@ -52,7 +52,8 @@ async fn call(world: &World, symbol: &str, answer: Option<Answer>) -> Value {
 
 fn bearers(world: &World) -> Vec<String> {
     let requests = world.desk.requests();
-    let bearer = |it: &crate::support::Recorded| it.header("authorization").unwrap().to_string();
+    let bearer =
+        |it: &crate::support::RecordedRequest| it.header("authorization").unwrap().to_string();
     requests.iter().map(bearer).collect()
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::binary::Mediator;
 use crate::hostile::Authority;
-use crate::support::{Fake, Files, NameServer, Raw, Reply, Said, Wire, until, within};
+use crate::support::{Fake, Files, NameServer, Raw, RawAnswer, Reply, Wire, until, within};
 
 /// A service or provider that fails.
 struct Outage {
@@ -21,14 +21,14 @@ struct Outage {
 /// At least the number of attempts per outage, with room for other keys.
 const TIMES: usize = 8;
 
-fn whole(status: &str, kind: &str, body: &str) -> Said {
+fn whole(status: &str, kind: &str, body: &str) -> RawAnswer {
     let length = body.len();
-    Said::keep(format!(
+    RawAnswer::keep(format!(
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}"
     ))
 }
 
-async fn says(name: &'static str, said: Said) -> Outage {
+async fn says(name: &'static str, said: RawAnswer) -> Outage {
     let server = Raw::start(vec![said; TIMES]).await;
     Outage {
         name,
@@ -84,14 +84,14 @@ async fn outages() -> Vec<Outage> {
         nowhere("no-such-name", "http://desk.nowhere.example"),
         nowhere("metadata-address", "http://metadata.example"),
         nowhere("metadata-literal", "http://169.254.169.254"),
-        says("silent", Said::hang("")).await,
-        says("closed", Said::close("")).await,
+        says("silent", RawAnswer::hang("")).await,
+        says("closed", RawAnswer::close("")).await,
         says(
             "broken-off",
-            Said::close("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"),
+            RawAnswer::close("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"),
         )
         .await,
-        says("no-http", Said::close("SSH-2.0-quack\r\n")).await,
+        says("no-http", RawAnswer::close("SSH-2.0-quack\r\n")).await,
         Outage {
             name: "plain-http-at-https",
             url: plain.url().replace("http:", "https:"),

@@ -292,7 +292,7 @@ async fn a_malformed_first_reply_is_a_502_in_the_dialect() {
 
 /// The action of a provider on its socket, after it has read a request's head.
 #[derive(Clone, Copy, Debug)]
-enum Doing {
+enum ProviderAction {
     /// Closes the connection without an answer.
     Hangs,
     /// Sends this text and closes.
@@ -300,7 +300,7 @@ enum Doing {
 }
 
 /// The address of a provider that does this with each connection.
-async fn provider(doing: Doing) -> (String, tokio::task::JoinHandle<()>) {
+async fn provider(doing: ProviderAction) -> (String, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let task = tokio::spawn(async move {
@@ -308,7 +308,7 @@ async fn provider(doing: Doing) -> (String, tokio::task::JoinHandle<()>) {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut head = [0; 1024];
             if stream.read(&mut head).await.is_ok()
-                && let Doing::Says(text) = doing
+                && let ProviderAction::Says(text) = doing
             {
                 // Err: the mediator has closed the connection already.
                 stream.write_all(text.as_bytes()).await.ok();
@@ -321,13 +321,15 @@ async fn provider(doing: Doing) -> (String, tokio::task::JoinHandle<()>) {
 #[tokio::test]
 async fn resets_and_bad_framing_are_a_502_that_names_no_host() {
     for doing in [
-        Doing::Hangs,
-        Doing::Says("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"a\":"),
-        Doing::Says("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n"),
-        Doing::Says("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}"),
-        Doing::Says("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}"),
-        Doing::Says("HTTP/1.1 20\r\n\r\n"),
-        Doing::Says("220 mail.example ESMTP\r\n"),
+        ProviderAction::Hangs,
+        ProviderAction::Says("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"a\":"),
+        ProviderAction::Says(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n",
+        ),
+        ProviderAction::Says("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}"),
+        ProviderAction::Says("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}"),
+        ProviderAction::Says("HTTP/1.1 20\r\n\r\n"),
+        ProviderAction::Says("220 mail.example ESMTP\r\n"),
     ] {
         let (url, task) = provider(doing).await;
         for wire in Wire::all() {

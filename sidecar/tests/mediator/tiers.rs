@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolcrib_manifest::Tier;
-use toolcrib_mediation::{Certainty, ClawId, DirectCall, Presented, ResultCode, ToolFailure};
+use toolcrib_mediation::{Certainty, ClawId, DirectCall, PresentedTools, ResultCode, ToolFailure};
 use toolcrib_sidecar::tools::client::ToolClient;
 use toolcrib_sidecar::tools::granted::GrantedTool;
 use toolcrib_sidecar::tools::{Tool, ToolContext, ToolResult};
@@ -20,7 +20,7 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
         namespace: "pond".into(),
     };
     let arguments = r#"{"symbol":"OTR"}"#;
-    let presented = Presented::alone(&now.authority);
+    let presented = PresentedTools::alone(&now.authority);
     let mut call = DirectCall::new(&presented, &claw_id, tool, arguments);
     let call = call.start(Duration::ZERO).unwrap();
     let live = now.authority.permits(&call).unwrap();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
 
-use crate::support::{Answer, Files, MODEL_KEY, Streamed, TOOL_TOKEN, Wire, World, within};
+use crate::support::{Answer, Files, MODEL_KEY, StreamedReply, TOOL_TOKEN, Wire, World, within};
 
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;
 
@@ -158,7 +158,7 @@ async fn a_streamed_request_is_sent_unstreamed_and_its_reply_streamed() {
         world.desk.will(Answer::json(json!({"price": 1})));
         world.model.will(wire.will_say("one"));
         let text = stream(&world, wire.chat()).await;
-        let expected = Streamed {
+        let expected = StreamedReply {
             text: "one".to_string(),
             calls: Vec::new(),
             tokens: (30, 8),
@@ -175,7 +175,7 @@ async fn a_streamed_request_is_sent_unstreamed_and_its_reply_streamed() {
             .model
             .will(wire.will_call(&[("c3", "shell", r#"{"cmd":"ls"}"#)]));
         let text = stream(&world, wire.chat_with_shell()).await;
-        let expected = Streamed {
+        let expected = StreamedReply {
             text: String::new(),
             calls: vec![("shell".to_string(), r#"{"cmd":"ls"}"#.to_string())],
             tokens: (20, 6),

@@ -15,7 +15,7 @@ use toolcrib_compile::{ObjectRef, Settings, check_surface, load, yaml};
 use toolcrib_dialect::{Dialect, Reassembly, Reply, Request, SseParser, json as scan};
 use toolcrib_manifest::{Tier, ToolsFile};
 use toolcrib_mcp::{Message, header};
-use toolcrib_mediation::{Authority, Catalog, ClawId, DirectCall, Presented, Scrubber};
+use toolcrib_mediation::{Authority, Catalog, ClawId, DirectCall, PresentedTools, Scrubber};
 use toolcrib_sidecar::history::line;
 
 use crate::shapes::{
@@ -370,7 +370,7 @@ fn arguments(manifest: String) -> Entry {
             let authority = Authority::new(Arc::new(Catalog::load(&file, Tier::Elevated)), None);
             let request = br#"{"model":"m","messages":[]}"#.to_vec();
             let request = Request::decode(Dialect::OpenaiChat, request).expect("a request");
-            let presented = Presented::new(&authority, &request);
+            let presented = PresentedTools::new(&authority, &request);
             let claw_id = ClawId {
                 name: "otter".to_owned(),
                 namespace: "pond".to_owned(),

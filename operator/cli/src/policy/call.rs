@@ -10,8 +10,8 @@ use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, method_name, why_not};
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
-    Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, Presented, ToolFailure, Turn,
-    TurnConfig, alias, http_call, http_method, target,
+    Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, PresentedTools, ToolFailure,
+    Turn, TurnConfig, alias, http_call, http_method, target,
 };
 
 use super::file::Verdict;
@@ -165,7 +165,7 @@ fn answered(
     let asked = json!({"model": MODEL, "messages": [{"role": "user", "content": "test"}]});
     let request = Request::decode(Dialect::OpenaiChat, asked.to_string().into_bytes())
         .context("the test's own request cannot be decoded")?;
-    let presented = Presented::new(authority, &request);
+    let presented = PresentedTools::new(authority, &request);
     if presented.is_empty() {
         return Ok(Answered::NotMediated);
     }

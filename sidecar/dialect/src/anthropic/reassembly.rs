@@ -17,10 +17,10 @@ struct Block {
     citations: Vec<String>,
     /// Members of deltas whose kind this release does not know: texts are appended, as for known
     /// kinds, and other values are replaced.
-    others: BTreeMap<String, Other>,
+    others: BTreeMap<String, OtherMember>,
 }
 
-enum Other {
+enum OtherMember {
     Text(String),
     Whole(String),
 }
@@ -134,11 +134,11 @@ impl Block {
 
     fn add_other(&mut self, key: &str, raw: &str) {
         let more = json::string(raw);
-        if let (Some(Other::Text(text)), Some(more)) = (self.others.get_mut(key), &more) {
+        if let (Some(OtherMember::Text(text)), Some(more)) = (self.others.get_mut(key), &more) {
             text.push_str(more);
             return;
         }
-        let other = more.map_or_else(|| Other::Whole(raw.to_string()), Other::Text);
+        let other = more.map_or_else(|| OtherMember::Whole(raw.to_string()), OtherMember::Text);
         self.others.insert(key.to_string(), other);
     }
 
@@ -162,8 +162,8 @@ impl Block {
         }
         for (key, other) in &self.others {
             let raw = match other {
-                Other::Text(text) => json::quote(text),
-                Other::Whole(raw) => raw.clone(),
+                OtherMember::Text(text) => json::quote(text),
+                OtherMember::Whole(raw) => raw.clone(),
             };
             set.push((key.as_str(), raw));
         }

@@ -149,7 +149,7 @@ impl Object {
         }
         let added_length: usize = added.iter().map(|(_, value)| value.as_ref().len()).sum();
         let length = length + added_length + ROOM;
-        let mut out = Joined::open(&text[..=self.open], length);
+        let mut out = JsonBuilder::open(&text[..=self.open], length);
         for member in &self.members {
             let (slot, value) = (&member.slot, &member.value);
             match change(member) {
@@ -195,7 +195,7 @@ impl Array {
         let items = inserted.iter().flat_map(|(_, items)| *items);
         let inserted_length: usize = items.map(|item| item.len() + 1).sum();
         let length = text.len() + inserted_length + ROOM;
-        let mut out = Joined::open(&text[..=self.open], length);
+        let mut out = JsonBuilder::open(&text[..=self.open], length);
         for (index, item) in self.items.iter().enumerate() {
             out.inserted(inserted, |at| at == index);
             let (slot, value) = (&item.slot, &item.value);
@@ -236,7 +236,7 @@ pub fn quote(text: &str) -> String {
 /// Builds `{"key": value, …}` from JSON texts.
 pub fn object(members: &[(&str, String)]) -> String {
     let values: usize = members.iter().map(|(_, value)| value.len()).sum();
-    let mut out = Joined::open("{", values + ROOM);
+    let mut out = JsonBuilder::open("{", values + ROOM);
     for (key, value) in members {
         out.slot(&[&quote(key), ":", value]);
     }
@@ -246,7 +246,7 @@ pub fn object(members: &[(&str, String)]) -> String {
 /// Builds `[value, …]` from JSON texts.
 pub fn array(items: &[String]) -> String {
     let values: usize = items.iter().map(|item| item.len() + 1).sum();
-    let mut out = Joined::open("[", values + ROOM);
+    let mut out = JsonBuilder::open("[", values + ROOM);
     for item in items {
         out.slot(&[item]);
     }
@@ -360,12 +360,12 @@ fn array_by_serde(text: &str) -> Result<Array, serde_json::Error> {
     Ok(Array { items, close, open })
 }
 
-struct Joined {
+struct JsonBuilder {
     out: String,
     first: bool,
 }
 
-impl Joined {
+impl JsonBuilder {
     /// `length`: size of the result, as far as it is known.
     fn open(head: &str, length: usize) -> Self {
         let mut out = String::with_capacity(length);

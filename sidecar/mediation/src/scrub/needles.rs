@@ -77,7 +77,7 @@ pub(super) struct Steps {
 }
 
 /// The search has used up its steps.
-struct Exhausted;
+struct StepLimit;
 
 /// One way to read the text up to this place.
 struct Walk {
@@ -145,7 +145,7 @@ impl Needles {
                 // If the first backslash of a run begins no needle, no later one does.
                 Ok(None) if byte == b'\\' => at = search.run_end(at, steps),
                 Ok(None) => at += 1,
-                Err(Exhausted) => {
+                Err(StepLimit) => {
                     found.push(at..text.len());
                     break;
                 }
@@ -192,7 +192,7 @@ impl Needles {
         start: usize,
         search: &mut Search<'_>,
         steps: &mut Steps,
-    ) -> Result<Option<usize>, Exhausted> {
+    ) -> Result<Option<usize>, StepLimit> {
         let mut longest = None;
         search.walks.clear();
         search.walks.push(Walk {
@@ -233,7 +233,7 @@ impl Needles {
         walk: &Walk,
         search: &mut Search<'_>,
         steps: &mut Steps,
-    ) -> Result<(), Exhausted> {
+    ) -> Result<(), StepLimit> {
         let text = search.text;
         if text[walk.at] != b'\\' {
             let walks = &mut search.walks;
@@ -335,10 +335,10 @@ impl Steps {
         }
     }
 
-    fn take(&mut self, count: usize) -> Result<(), Exhausted> {
+    fn take(&mut self, count: usize) -> Result<(), StepLimit> {
         self.taken += count;
         if self.taken > self.most {
-            return Err(Exhausted);
+            return Err(StepLimit);
         }
         Ok(())
     }

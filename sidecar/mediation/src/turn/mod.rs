@@ -21,7 +21,7 @@ use crate::continuity::HiddenRounds;
 use crate::display::Display;
 use crate::outcome::ToolOutcome;
 use crate::partition::{Partition, partition};
-use crate::presented::{Presented, Resolved};
+use crate::presented::{NameOwner, PresentedTools};
 use crate::trace::{TraceRound, TurnRecord};
 
 mod finish;
@@ -39,7 +39,7 @@ const MAX_CALLS: usize = 512;
 #[derive(Debug)]
 pub struct TurnConfig {
     pub request: Request,
-    pub presented: Presented,
+    pub presented: PresentedTools,
     pub policy: Policy,
     /// Whether a stream that the runner asked for is passed on while the model writes it.
     pub streaming: Streaming,
@@ -164,7 +164,7 @@ pub struct Response {
 #[derive(Debug)]
 pub struct Turn {
     request: Request,
-    presented: Presented,
+    presented: PresentedTools,
     policy: Policy,
     claw_id: ClawId,
     edits: Edits,
@@ -199,7 +199,7 @@ enum State {
 /// count tokens gets the same edits. Errors: the request cannot be mediated.
 pub fn first_edits(
     request: &Request,
-    presented: &Presented,
+    presented: &PresentedTools,
     insertions: Vec<Insertion>,
     prompt: Option<String>,
     context: Option<String>,
@@ -525,7 +525,7 @@ impl Turn {
         match self.request.tool_choice() {
             ToolChoice::Required | ToolChoice::AllowedRequired(_) => true,
             ToolChoice::Named(name) => {
-                matches!(self.presented.resolve(name), Resolved::Managed(_))
+                matches!(self.presented.resolve(name), NameOwner::Managed(_))
             }
             ToolChoice::Unset
             | ToolChoice::Auto
@@ -557,16 +557,16 @@ impl Turn {
 
 fn choice_names(
     request: &Request,
-    presented: &Presented,
+    presented: &PresentedTools,
 ) -> Result<Vec<(String, String)>, RunnerError> {
     let mut renamed = Vec::new();
     for name in request.tool_choice().names() {
         match presented.resolve(name) {
-            Resolved::Runner => {}
-            Resolved::Managed(_) => {
+            NameOwner::Runner => {}
+            NameOwner::Managed(_) => {
                 renamed.extend(presented.new_name(name).map(|alias| (name.clone(), alias)));
             }
-            Resolved::Denied(..) | Resolved::Unknown => {
+            NameOwner::Denied(..) | NameOwner::Unknown => {
                 return Err(RunnerError::new(
                     RunnerCode::UnknownToolChoice,
                     format!("tool_choice names `{name}`, which is not among the tools"),

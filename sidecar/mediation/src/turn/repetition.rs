@@ -12,14 +12,14 @@ use crate::trace::DuplicateOf;
 /// Executed calls by canonical name and canonical arguments.
 #[derive(Debug, Default)]
 pub(super) struct Repetitions {
-    calls: HashMap<Key, Executed>,
+    calls: HashMap<Key, ExecutedCall>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key(String, String);
 
 #[derive(Debug)]
-struct Executed {
+struct ExecutedCall {
     /// The round whose result counts: see [`Repetitions::executed`].
     round: u32,
     certainty: Certainty,
@@ -59,7 +59,7 @@ impl Repetitions {
     /// Records an execution. The most certain outcome counts, so a later failure never hides that
     /// the call had an effect; of equally certain ones, the latest counts.
     pub(super) fn executed(&mut self, key: Key, round: u32, certainty: Certainty) {
-        let entry = self.calls.entry(key).or_insert(Executed {
+        let entry = self.calls.entry(key).or_insert(ExecutedCall {
             round,
             certainty,
             repeated: 0,

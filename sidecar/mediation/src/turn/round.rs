@@ -14,7 +14,7 @@ use crate::codes::ResultCode;
 use crate::display::Display;
 use crate::outcome::{Certainty, ToolOutcome};
 use crate::partition::{OwnedCall, Partition};
-use crate::presented::{Presented, Resolved};
+use crate::presented::{NameOwner, PresentedTools};
 use crate::rejection::{duplicate_result, order_result, unknown_result, unready_result};
 use crate::trace::{TraceRound, TraceUsage};
 
@@ -47,18 +47,18 @@ enum ToolLookup {
 }
 
 /// Finds the owner of each call of a reply.
-pub(super) fn owners(reply: &Reply, presented: &Presented) -> Vec<OwnedCall<MediatorCall>> {
+pub(super) fn owners(reply: &Reply, presented: &PresentedTools) -> Vec<OwnedCall<MediatorCall>> {
     let owner = |(index, call): (usize, &RawCall)| {
         let tool = match presented.resolve(&call.name) {
-            Resolved::Runner => {
+            NameOwner::Runner => {
                 return OwnedCall::Runner(RunnerCall {
                     index,
                     name: call.name.clone(),
                 });
             }
-            Resolved::Managed(tool) => ToolLookup::Tool(tool.clone()),
-            Resolved::Denied(canonical, code) => ToolLookup::Denied(canonical.to_string(), code),
-            Resolved::Unknown => ToolLookup::Unknown,
+            NameOwner::Managed(tool) => ToolLookup::Tool(tool.clone()),
+            NameOwner::Denied(canonical, code) => ToolLookup::Denied(canonical.to_string(), code),
+            NameOwner::Unknown => ToolLookup::Unknown,
         };
         OwnedCall::Managed(MediatorCall { index, tool })
     };

@@ -142,7 +142,7 @@ pub fn results(body: &Value) -> Vec<String> {
 }
 
 pub fn config(request: Request, policy: Policy) -> TurnConfig {
-    let presented = Presented::new(&authority(), &request);
+    let presented = PresentedTools::new(&authority(), &request);
     TurnConfig {
         request,
         presented,

@@ -8,16 +8,16 @@ pub struct Wire(pub Dialect);
 
 /// One reply of a model.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct ModelReply {
     pub id: String,
     pub text: String,
-    pub calls: Vec<SaidCall>,
+    pub calls: Vec<ReplyCall>,
     /// The reply was cut at a limit, with the dialect's finish reason for it.
     pub cut_short: bool,
 }
 
 #[derive(Clone, Debug)]
-pub struct SaidCall {
+pub struct ReplyCall {
     /// `None` if the server sent no id.
     pub id: Option<String>,
     pub name: String,
@@ -103,7 +103,7 @@ impl Wire {
     }
 
     /// A reply of ten prompt tokens and one completion token.
-    pub fn reply(self, said: &Said) -> Reply {
+    pub fn reply(self, said: &ModelReply) -> Reply {
         let body = match self.0 {
             Dialect::OpenaiChat => completion(said),
             Dialect::AnthropicMessages => message(said),
@@ -143,7 +143,7 @@ fn with_id(mut call: Value, key: &str, id: Option<&String>) -> Value {
     call
 }
 
-fn completion(said: &Said) -> Value {
+fn completion(said: &ModelReply) -> Value {
     let calls = said.calls.iter().map(|call| {
         let function = json!({"name": call.name, "arguments": call.arguments});
         let written = json!({"type": "function", "function": function});
@@ -168,7 +168,7 @@ fn completion(said: &Said) -> Value {
         "usage": {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}})
 }
 
-fn message(said: &Said) -> Value {
+fn message(said: &ModelReply) -> Value {
     let text = (!said.text.is_empty()).then(|| json!({"type": "text", "text": said.text}));
     let calls = said.calls.iter().map(|call| {
         let input: Value = serde_json::from_str(&call.arguments).unwrap();
@@ -186,7 +186,7 @@ fn message(said: &Said) -> Value {
         "usage": {"input_tokens": 10, "output_tokens": 1}})
 }
 
-fn response(said: &Said) -> Value {
+fn response(said: &ModelReply) -> Value {
     let status = if said.cut_short {
         "incomplete"
     } else {

@@ -16,7 +16,7 @@ use toolcrib_mcp::revision::STATELESS;
 use toolcrib_mediation::{Certainty, ConnectionCause, ConnectionFailure, ResultCode, ToolFailure};
 use url::Url;
 
-use super::message::{Answer, Incoming, ServerRequest};
+use super::message::{Answer, ServerMessage, ServerRequest};
 use crate::metrics::Metrics;
 use crate::outbound::error;
 use crate::tools::{CLAW_ID, unanswered};
@@ -256,13 +256,15 @@ pub async fn exchange(
         .filter(|_| is_json)
         .and_then(read_message);
     match answer {
-        Some(Incoming::Answer { id: to, answer }) if is_id(&to, id) => {
+        Some(ServerMessage::Answer { id: to, answer }) if is_id(&to, id) => {
             Ok(reply(ReplyContent::Answer(answer)))
         }
         // The status is enough: some servers send no id with an error.
         _ if !status.is_success() => Ok(reply(ReplyContent::Http(body))),
-        Some(Incoming::Answer { .. }) => Err(ExchangeError::OtherId),
-        Some(Incoming::Request(_) | Incoming::Notification) | None => Err(ExchangeError::NotMcp),
+        Some(ServerMessage::Answer { .. }) => Err(ExchangeError::OtherId),
+        Some(ServerMessage::Request(_) | ServerMessage::Notification) | None => {
+            Err(ExchangeError::NotMcp)
+        }
     }
 }
 
@@ -286,10 +288,10 @@ async fn answer_in_stream(
                 continue;
             }
             match read_message(&event.data).ok_or(ExchangeError::NotMcp)? {
-                Incoming::Answer { id: to, answer } if is_id(&to, id) => return Ok(answer),
-                Incoming::Answer { .. } => return Err(ExchangeError::OtherId),
-                Incoming::Notification => {}
-                Incoming::Request(request) => {
+                ServerMessage::Answer { id: to, answer } if is_id(&to, id) => return Ok(answer),
+                ServerMessage::Answer { .. } => return Err(ExchangeError::OtherId),
+                ServerMessage::Notification => {}
+                ServerMessage::Request(request) => {
                     requests += 1;
                     if requests > MAX_SERVER_REQUESTS {
                         return Err(ExchangeError::Insistent);
@@ -328,9 +330,9 @@ fn is_id(text: &str, id: u64) -> bool {
     text == id.to_string()
 }
 
-fn read_message(text: &str) -> Option<Incoming> {
+fn read_message(text: &str) -> Option<ServerMessage> {
     nests_within(text, MAX_DEPTH)
-        .then(|| Incoming::read(text))
+        .then(|| ServerMessage::read(text))
         .flatten()
 }
 

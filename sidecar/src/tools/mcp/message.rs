@@ -126,7 +126,7 @@ pub type Answer = Result<Box<RawValue>, RpcError>;
 
 /// A message of a server.
 #[derive(Debug)]
-pub enum Incoming {
+pub enum ServerMessage {
     Answer { id: String, answer: Answer },
     Request(ServerRequest),
     Notification,
@@ -150,7 +150,7 @@ struct ErrorOnWire {
     message: String,
 }
 
-impl Incoming {
+impl ServerMessage {
     /// Reads a message; `None`: the text is not one JSON-RPC message.
     pub fn read(text: &str) -> Option<Self> {
         let wire: OnWire = serde_json::from_str(text).ok()?;
@@ -192,11 +192,11 @@ pub fn speaks_stateless(result: &RawValue) -> bool {
 /// a POST with that revision.
 pub fn settled(result: &RawValue) -> Option<&'static str> {
     #[derive(Deserialize)]
-    struct Initialized {
+    struct InitializeResult {
         #[serde(rename = "protocolVersion")]
         revision: String,
     }
-    let settled: Initialized = serde_json::from_str(result.get()).ok()?;
+    let settled: InitializeResult = serde_json::from_str(result.get()).ok()?;
     HANDSHAKE.into_iter().find(|it| *it == settled.revision)
 }
 
@@ -205,13 +205,13 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let seen = match Incoming::read(text) {
+        let seen = match ServerMessage::read(text) {
             None => "nothing".to_string(),
-            Some(Incoming::Notification) => "notification".to_string(),
-            Some(Incoming::Request(asked)) => {
+            Some(ServerMessage::Notification) => "notification".to_string(),
+            Some(ServerMessage::Request(asked)) => {
                 format!("asks {:?}: {}", asked.refused_as(), asked.reply())
             }
-            Some(Incoming::Answer { id, answer }) => format!("{id}: {answer:?}"),
+            Some(ServerMessage::Answer { id, answer }) => format!("{id}: {answer:?}"),
         };
         assert_eq!(seen, expected, "{text}");
     }

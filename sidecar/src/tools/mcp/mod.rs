@@ -30,7 +30,7 @@ use super::services::Services;
 use super::{ToolContext, ToolOutput, ToolResult};
 use exchange::{Endpoint, ExchangeError, Reply, ReplyContent};
 use message::RpcError;
-use result::{CallResult, NoResult};
+use result::{CallResult, ResultFault};
 pub use servers::Servers;
 use servers::{Key, OpenError, OpenSession};
 
@@ -197,9 +197,9 @@ fn output(
     };
     let result = CallResult::read(result).map_err(|error| {
         unusable(match error {
-            NoResult::Malformed => "answered with what is no tool's result".into(),
-            NoResult::OtherKind => "answered with a kind of result that is not read".into(),
-            NoResult::InputRequired => {
+            ResultFault::Malformed => "answered with what is no tool's result".into(),
+            ResultFault::OtherKind => "answered with a kind of result that is not read".into(),
+            ResultFault::InputRequired => {
                 servers.refused_input();
                 "asks for input, which no tool's server is given".into()
             }

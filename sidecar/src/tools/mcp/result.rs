@@ -20,7 +20,7 @@ pub struct CallResult {
 
 /// The reason why a result cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoResult {
+pub enum ResultFault {
     Malformed,
     /// The server asks for input before it goes on.
     InputRequired,
@@ -42,12 +42,13 @@ struct OnWire<'a> {
 }
 
 impl CallResult {
-    pub fn read(result: &RawValue) -> Result<Self, NoResult> {
-        let wire: OnWire = serde_json::from_str(result.get()).map_err(|_| NoResult::Malformed)?;
+    pub fn read(result: &RawValue) -> Result<Self, ResultFault> {
+        let wire: OnWire =
+            serde_json::from_str(result.get()).map_err(|_| ResultFault::Malformed)?;
         match wire.kind.as_deref() {
             None | Some("complete") => {}
-            Some("input_required") => return Err(NoResult::InputRequired),
-            Some(_) => return Err(NoResult::OtherKind),
+            Some("input_required") => return Err(ResultFault::InputRequired),
+            Some(_) => return Err(ResultFault::OtherKind),
         }
         let structured = wire.structured.map(|it| it.get().to_string());
         let text = match &structured {
@@ -56,7 +57,7 @@ impl CallResult {
                 let blocks = wire.content.iter().flatten();
                 let blocks = blocks.map(|block| shown(block.get()));
                 let blocks: Option<Vec<String>> = blocks.collect();
-                blocks.ok_or(NoResult::Malformed)?.join("\n")
+                blocks.ok_or(ResultFault::Malformed)?.join("\n")
             }
         };
         Ok(Self {
@@ -129,7 +130,7 @@ fn label(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(result: &str, expected: Result<(&str, bool), NoResult>) {
+    fn check(result: &str, expected: Result<(&str, bool), ResultFault>) {
         let raw = RawValue::from_string(result.to_string()).unwrap();
         let seen = CallResult::read(&raw);
         let seen = seen.as_ref().map(|it| (it.text.as_str(), it.is_error));
@@ -170,13 +171,16 @@ mod tests {
 
     #[test]
     fn a_value_that_is_no_result_is_reported_as_such() {
-        check("[]", Err(NoResult::Malformed));
-        check(r#"{"content":[{"type":"text"}]}"#, Err(NoResult::Malformed));
-        check(r#"{"content":["text"]}"#, Err(NoResult::Malformed));
+        check("[]", Err(ResultFault::Malformed));
+        check(
+            r#"{"content":[{"type":"text"}]}"#,
+            Err(ResultFault::Malformed),
+        );
+        check(r#"{"content":["text"]}"#, Err(ResultFault::Malformed));
         check(
             r#"{"resultType":"input_required","inputRequests":{}}"#,
-            Err(NoResult::InputRequired),
+            Err(ResultFault::InputRequired),
         );
-        check(r#"{"resultType":"task"}"#, Err(NoResult::OtherKind));
+        check(r#"{"resultType":"task"}"#, Err(ResultFault::OtherKind));
     }
 }

@@ -121,11 +121,11 @@ impl OpenError {
 
 /// A cache of the servers that have been opened.
 pub struct Servers {
-    shared: Arc<Shared>,
+    shared: Arc<ServersState>,
     openings: Flights<Key, Result<Protocol, OpenError>>,
 }
 
-struct Shared {
+struct ServersState {
     metrics: Arc<Metrics>,
     bodies: Arc<Semaphore>,
     servers: Mutex<HashMap<Key, ServerEntry>>,
@@ -164,7 +164,7 @@ impl Servers {
     /// `bodies`: one permit per KiB of answers in memory.
     pub fn new(metrics: Arc<Metrics>, bodies: Arc<Semaphore>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ServersState {
                 metrics,
                 bodies,
                 servers: Mutex::default(),
@@ -263,7 +263,7 @@ impl Servers {
 
 /// A call whose answer is pending.
 struct PendingRequest<'a> {
-    shared: &'a Shared,
+    shared: &'a ServersState,
     endpoint: &'a Endpoint,
     protocol: &'a Protocol,
     id: u64,
@@ -280,7 +280,7 @@ impl Drop for PendingRequest<'_> {
     }
 }
 
-impl Shared {
+impl ServersState {
     fn servers(&self) -> MutexGuard<'_, HashMap<Key, ServerEntry>> {
         // A panic under the lock leaves at worst a session that is opened again.
         self.servers.lock()

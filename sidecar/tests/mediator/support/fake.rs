@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::within;
 
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedRequest {
     pub method: String,
     /// Path and query, as they were sent.
     pub target: String,
@@ -26,7 +26,7 @@ pub struct Recorded {
     pub body: Bytes,
 }
 
-impl Recorded {
+impl RecordedRequest {
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
@@ -117,14 +117,14 @@ impl Answer {
 }
 
 pub struct Fake {
-    state: Arc<Played>,
+    state: Arc<FakeState>,
     address: std::net::SocketAddr,
     task: JoinHandle<()>,
 }
 
-struct Played {
+struct FakeState {
     script: Mutex<VecDeque<Answer>>,
-    requests: Mutex<Vec<Recorded>>,
+    requests: Mutex<Vec<RecordedRequest>>,
     count: watch::Sender<usize>,
     connections: AtomicUsize,
     /// Number of requests whose answer was not read to its end.
@@ -133,7 +133,7 @@ struct Played {
 
 impl Fake {
     pub async fn start() -> Fake {
-        let state = Arc::new(Played {
+        let state = Arc::new(FakeState {
             script: Mutex::default(),
             requests: Mutex::default(),
             count: watch::Sender::new(0),
@@ -163,7 +163,7 @@ impl Fake {
         self.state.script.lock().unwrap().push_back(answer);
     }
 
-    pub fn requests(&self) -> Vec<Recorded> {
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.state.requests.lock().unwrap().clone()
     }
 
@@ -195,15 +195,15 @@ impl Drop for Fake {
 }
 
 /// Counts a dropped answer unless it is defused.
-struct Dropped(Option<Arc<Played>>);
+struct DropCounter(Option<Arc<FakeState>>);
 
-impl Dropped {
+impl DropCounter {
     fn defuse(&mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Dropped {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         if let Some(state) = self.0.take() {
             state.dropped.send_modify(|count| *count += 1);
@@ -211,14 +211,14 @@ impl Drop for Dropped {
     }
 }
 
-async fn play(State(state): State<Arc<Played>>, request: Request) -> Response {
-    let mut dropped = Dropped(Some(state.clone()));
+async fn play(State(state): State<Arc<FakeState>>, request: Request) -> Response {
+    let mut dropped = DropCounter(Some(state.clone()));
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     let id = serde_json::from_slice::<Value>(&body)
         .ok()
         .map(|body| body["id"].clone());
-    state.requests.lock().unwrap().push(Recorded {
+    state.requests.lock().unwrap().push(RecordedRequest {
         method: parts.method.to_string(),
         target: parts.uri.to_string(),
         headers: parts.headers,

@@ -22,10 +22,10 @@ use toolcrib_sidecar::http::server::Server;
 use toolcrib_sidecar::process::args::Cli;
 
 pub use dns::{NameServer, Reply};
-pub use fake::{Answer, Fake, Recorded};
+pub use fake::{Answer, Fake, RecordedRequest};
 pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN, hash};
-pub use raw::{Raw, Said};
-pub use wire::{Streamed, Wire};
+pub use raw::{Raw, RawAnswer};
+pub use wire::{StreamedReply, Wire};
 
 /// Bound of every wait; a longer wait fails the test.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -189,7 +189,7 @@ impl World {
         .await;
     }
 
-    pub async fn until(&self, seen: impl Fn(&toolcrib_sidecar::config::Effective) -> bool) {
+    pub async fn until(&self, seen: impl Fn(&toolcrib_sidecar::config::EffectiveConfig) -> bool) {
         let current = &self.server.app.current;
         let mut changes = current.subscribe();
         within("a change of what is in force", async {

@@ -13,13 +13,13 @@ use tokio_rustls::TlsAcceptor;
 
 /// The answer to one request's head.
 #[derive(Clone)]
-pub struct Said {
+pub struct RawAnswer {
     bytes: Vec<u8>,
-    then: Then,
+    then: AfterAnswer,
 }
 
 #[derive(Clone, Copy)]
-enum Then {
+enum AfterAnswer {
     /// Reads the next request of the connection.
     Keep,
     Close,
@@ -31,37 +31,37 @@ enum Then {
     Drip,
 }
 
-impl Said {
-    fn new(bytes: impl Into<Vec<u8>>, then: Then) -> Said {
-        Said {
+impl RawAnswer {
+    fn new(bytes: impl Into<Vec<u8>>, then: AfterAnswer) -> RawAnswer {
+        RawAnswer {
             bytes: bytes.into(),
             then,
         }
     }
 
-    pub fn keep(bytes: impl Into<Vec<u8>>) -> Said {
-        Self::new(bytes, Then::Keep)
+    pub fn keep(bytes: impl Into<Vec<u8>>) -> RawAnswer {
+        Self::new(bytes, AfterAnswer::Keep)
     }
 
-    pub fn close(bytes: impl Into<Vec<u8>>) -> Said {
-        Self::new(bytes, Then::Close)
+    pub fn close(bytes: impl Into<Vec<u8>>) -> RawAnswer {
+        Self::new(bytes, AfterAnswer::Close)
     }
 
-    pub fn hang(bytes: impl Into<Vec<u8>>) -> Said {
-        Self::new(bytes, Then::Hang)
+    pub fn hang(bytes: impl Into<Vec<u8>>) -> RawAnswer {
+        Self::new(bytes, AfterAnswer::Hang)
     }
 
     /// `bytes` first, then 64 KiB chunks of `x`.
-    pub fn endless(bytes: impl Into<Vec<u8>>) -> Said {
-        Self::new(bytes, Then::Endless)
+    pub fn endless(bytes: impl Into<Vec<u8>>) -> RawAnswer {
+        Self::new(bytes, AfterAnswer::Endless)
     }
 
     /// `bytes` first, then a byte each few milliseconds.
-    pub fn drip(bytes: impl Into<Vec<u8>>) -> Said {
-        Self::new(bytes, Then::Drip)
+    pub fn drip(bytes: impl Into<Vec<u8>>) -> RawAnswer {
+        Self::new(bytes, AfterAnswer::Drip)
     }
 
-    pub fn json(body: &str) -> Said {
+    pub fn json(body: &str) -> RawAnswer {
         Self::keep(format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
@@ -77,19 +77,19 @@ pub struct Raw {
 
 impl Raw {
     /// Starts a server that answers in the script's order, over all connections.
-    pub async fn start(script: impl IntoIterator<Item = Said>) -> Raw {
+    pub async fn start(script: impl IntoIterator<Item = RawAnswer>) -> Raw {
         Self::serve(script, None).await
     }
 
-    pub async fn start_tls(script: impl IntoIterator<Item = Said>, tls: ServerConfig) -> Raw {
+    pub async fn start_tls(script: impl IntoIterator<Item = RawAnswer>, tls: ServerConfig) -> Raw {
         Self::serve(script, Some(TlsAcceptor::from(Arc::new(tls)))).await
     }
 
-    async fn serve(script: impl IntoIterator<Item = Said>, tls: Option<TlsAcceptor>) -> Raw {
+    async fn serve(script: impl IntoIterator<Item = RawAnswer>, tls: Option<TlsAcceptor>) -> Raw {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-        let script: Vec<Said> = script.into_iter().collect();
+        let script: Vec<RawAnswer> = script.into_iter().collect();
         let script = Arc::new(Mutex::new(script.into_iter()));
         let seen = connections.clone();
         let task = tokio::spawn(async move {
@@ -147,7 +147,7 @@ impl Drop for Raw {
 struct One {
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
     number: usize,
-    script: Arc<Mutex<std::vec::IntoIter<Said>>>,
+    script: Arc<Mutex<std::vec::IntoIter<RawAnswer>>>,
 }
 
 impl One {
@@ -174,14 +174,14 @@ impl One {
                 return;
             }
             match said.then {
-                Then::Keep => {}
-                Then::Close => {
+                AfterAnswer::Keep => {}
+                AfterAnswer::Close => {
                     stream.shutdown().await.ok();
                     return;
                 }
-                Then::Hang => std::future::pending().await,
-                Then::Endless => while stream.write_all(&[b'x'; 64 * 1024]).await.is_ok() {},
-                Then::Drip => {
+                AfterAnswer::Hang => std::future::pending().await,
+                AfterAnswer::Endless => while stream.write_all(&[b'x'; 64 * 1024]).await.is_ok() {},
+                AfterAnswer::Drip => {
                     let mut pace = tokio::time::interval(Duration::from_millis(5));
                     loop {
                         pace.tick().await;

@@ -6,18 +6,18 @@ use toolcrib_dialect::Dialect;
 use super::{Answer, Wire};
 
 /// Pieces of text, then calls `(id, name, arguments)`, each in two pieces.
-pub type Said<'s> = (&'s [&'s str], &'s [(&'s str, &'s str, &'s str)]);
+pub type ReplyParts<'s> = (&'s [&'s str], &'s [(&'s str, &'s str, &'s str)]);
 
 impl Wire {
     /// One reply of the model, with the same token counts as [`Wire::says`] and [`Wire::calls`].
-    pub fn will_stream(self, id: &str, said: Said) -> Answer {
+    pub fn will_stream(self, id: &str, said: ReplyParts) -> Answer {
         let chunks = self.stream(id, said);
         let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
         Answer::chunks(200, &chunks).header("content-type", "text/event-stream; charset=utf-8")
     }
 
     /// The frames of the reply.
-    pub fn stream(self, id: &str, said: Said) -> Vec<String> {
+    pub fn stream(self, id: &str, said: ReplyParts) -> Vec<String> {
         let tokens = if said.1.is_empty() { (20, 5) } else { (10, 3) };
         match self.0 {
             Dialect::OpenaiChat => chunks(id, said, tokens),
@@ -31,7 +31,7 @@ fn halves(text: &str) -> (&str, &str) {
     text.split_at(text.len() / 2)
 }
 
-fn chunks(id: &str, (text, calls): Said, tokens: (u64, u64)) -> Vec<String> {
+fn chunks(id: &str, (text, calls): ReplyParts, tokens: (u64, u64)) -> Vec<String> {
     let frame = |choices: Value, usage: Value| {
         let chunk = json!({"id": id, "object": "chat.completion.chunk", "created": 1,
             "model": "otter-1", "system_fingerprint": "fp", "choices": choices, "usage": usage});
@@ -75,7 +75,7 @@ fn event(data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-fn blocks(id: &str, (text, calls): Said, tokens: (u64, u64)) -> Vec<String> {
+fn blocks(id: &str, (text, calls): ReplyParts, tokens: (u64, u64)) -> Vec<String> {
     let mut events = vec![
         json!({"type": "message_start", "message": {"id": id, "type": "message",
             "role": "assistant", "model": "otter-1", "content": [], "stop_reason": null,
@@ -117,7 +117,7 @@ fn blocks(id: &str, (text, calls): Said, tokens: (u64, u64)) -> Vec<String> {
     events.iter().map(event).collect()
 }
 
-fn items(id: &str, (text, calls): Said, tokens: (u64, u64)) -> Vec<String> {
+fn items(id: &str, (text, calls): ReplyParts, tokens: (u64, u64)) -> Vec<String> {
     let mut number = 0;
     let mut events = Vec::new();
     let mut say = |mut data: Value| {

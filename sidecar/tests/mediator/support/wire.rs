@@ -12,7 +12,7 @@ pub struct Wire(pub Dialect);
 
 /// A stream, assembled as a client does it.
 #[derive(Debug, PartialEq)]
-pub struct Streamed {
+pub struct StreamedReply {
     pub text: String,
     /// Name and arguments.
     pub calls: Vec<(String, String)>,
@@ -233,7 +233,7 @@ impl Wire {
     }
 
     /// Reads a stream to its proper end. Panics where a client would fail.
-    pub fn read_stream(self, text: &str) -> Streamed {
+    pub fn read_stream(self, text: &str) -> StreamedReply {
         let events = self.events(text);
         match self.0 {
             Dialect::OpenaiChat => read_chunks(&events),
@@ -302,7 +302,7 @@ impl Wire {
     }
 }
 
-fn read_chunks(chunks: &[Value]) -> Streamed {
+fn read_chunks(chunks: &[Value]) -> StreamedReply {
     let deltas = || chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
     let mut calls: Vec<(String, String)> = Vec::new();
     for part in deltas()
@@ -319,14 +319,14 @@ fn read_chunks(chunks: &[Value]) -> Streamed {
         .filter_map(|delta| delta["content"].as_str())
         .collect();
     let tokens = Wire::CHAT.tokens(&chunks.last().unwrap()["usage"]);
-    Streamed {
+    StreamedReply {
         text,
         calls,
         tokens,
     }
 }
 
-fn read_blocks(events: &[Value]) -> Streamed {
+fn read_blocks(events: &[Value]) -> StreamedReply {
     let of = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
     let deltas = |index: u64, key: &'static str| -> String {
         of("content_block_delta")
@@ -356,14 +356,14 @@ fn read_blocks(events: &[Value]) -> Streamed {
     let prompt = &events[0]["message"]["usage"]["input_tokens"];
     let completion = &of("message_delta").next().unwrap()["usage"]["output_tokens"];
     let tokens = (prompt.as_u64().unwrap(), completion.as_u64().unwrap());
-    Streamed {
+    StreamedReply {
         text,
         calls,
         tokens,
     }
 }
 
-fn read_items(events: &[Value]) -> Streamed {
+fn read_items(events: &[Value]) -> StreamedReply {
     let of = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], number);
@@ -380,7 +380,7 @@ fn read_items(events: &[Value]) -> Streamed {
     let text: String = of("response.output_text.delta")
         .filter_map(|event| event["delta"].as_str())
         .collect();
-    Streamed {
+    StreamedReply {
         text,
         calls: calls
             .map(|item| (said(item, "name"), said(item, "arguments")))

@@ -1,5 +1,4 @@
-//! The load state, and the effect of each event on it: the table "What happens when" of the
-//! contract, as one pure function.
+//! The state of the loaded files, and the effect of each reading on it, as one pure function.
 
 use std::sync::Arc;
 
