@@ -1,21 +1,21 @@
-//! What the API server would refuse is refused of files too.
+//! Refuses objects in files that the API server would refuse.
 //!
 //! Not here: the check ([`toolcrib_crds::refusals`]), and objects of other kinds.
 //!
-//! Invariant: an object that is refused gives nothing, as it would give nothing in a cluster.
+//! Invariant: a refused object is treated as absent, as it would be in a cluster.
 
 use serde::Serialize;
 use toolcrib_compile::{Code, Diagnostics, Kind, LoadResult, ObjectRef, Subject};
 use toolcrib_crds::refusals;
 
-/// Takes out of `loaded` what no cluster would hold, and says why.
+/// Removes the objects that no cluster would accept from `loaded`, and reports the reasons.
 pub fn admitted(mut loaded: LoadResult) -> LoadResult {
     let inputs = &loaded.inputs;
     let mut refused: Vec<(Subject, Vec<toolcrib_crds::Refusal>)> = Vec::new();
     let mut look = |kind: Kind, key: &ObjectRef, object: serde_json::Result<String>| {
         let refusals = match object.and_then(|text| serde_json::from_str(&text)) {
             Ok(value) => refusals(kind.name(), &value),
-            // Deeper than a tree can be: compile says so of the part that is.
+            // The object is nested too deep for a tree. Compile reports the part that is too deep.
             Err(_) => Vec::new(),
         };
         if !refusals.is_empty() {
@@ -56,7 +56,7 @@ pub fn admitted(mut loaded: LoadResult) -> LoadResult {
     loaded
 }
 
-/// Through text: a descriptor stays the text it is.
+/// Converts through text, since a descriptor is kept as text.
 fn text(object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(object)
 }

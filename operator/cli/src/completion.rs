@@ -1,11 +1,12 @@
-//! Shell completion: of the command line as clap knows it, and of the names of agents,
-//! surfaces and tools in the files or the cluster that the line names.
+//! Shell completion of the command line, and of the names of agents, surfaces and tools in the
+//! files or the cluster that the line names.
 //!
-//! What asks is a script that this prints. `kubectl` asks a program `kubectl_complete-toolcrib`
-//! with what was typed, and takes lines `WORD<tab>HELP` and a last one `:DIRECTIVE`.
+//! The scripts that this module prints ask for completions. `kubectl` calls a program
+//! `kubectl_complete-toolcrib` with the typed words, and reads lines `WORD<tab>HELP` and a last
+//! line `:DIRECTIVE`.
 //!
-//! Invariant: a completion never fails and never waits long. Where there is nothing to say, it
-//! says nothing, and the shell offers file names.
+//! Invariant: a completion never fails and never waits long. If there is no name to offer, it
+//! prints none, and the shell offers file names.
 
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -17,28 +18,30 @@ use toolcrib_compile::{LoadResult, ObjectRef, Settings, inspect_surface};
 use toolcrib_crds::{Agent, Surface};
 
 use crate::{
-    args::{Args, COMPLETE, ClusterArgs, Completes, ConnectionArgs, OperatorArgs, SourceArgs},
+    args::{
+        Args, COMPLETE, ClusterArgs, CompletionShell, ConnectionArgs, OperatorArgs, SourceArgs,
+    },
     cluster::Session,
     failure::Failure,
     print, sources,
 };
 
-/// kubectl's: nothing else fits, so no file names.
+/// kubectl's directive against file names, for arguments that take none.
 const NO_FILES: u8 = 4;
 const FILES: u8 = 0;
 
-pub fn script(of: Completes) -> Result<ExitCode, Failure> {
+pub fn script(of: CompletionShell) -> Result<ExitCode, Failure> {
     let shell = match of {
-        Completes::Kubectl => {
+        CompletionShell::Kubectl => {
             let text = format!("#!/bin/sh\nexec kubectl-toolcrib {COMPLETE} \"$@\"\n");
             print::to_stdout(&text).context("cannot write to standard output")?;
             return Ok(ExitCode::SUCCESS);
         }
-        Completes::Bash => Shell::Bash,
-        Completes::Elvish => Shell::Elvish,
-        Completes::Fish => Shell::Fish,
-        Completes::Powershell => Shell::PowerShell,
-        Completes::Zsh => Shell::Zsh,
+        CompletionShell::Bash => Shell::Bash,
+        CompletionShell::Elvish => Shell::Elvish,
+        CompletionShell::Fish => Shell::Fish,
+        CompletionShell::Powershell => Shell::PowerShell,
+        CompletionShell::Zsh => Shell::Zsh,
     };
     let mut text = Vec::new();
     generate(shell, &mut Args::command(), "kubectl-toolcrib", &mut text);
@@ -52,7 +55,7 @@ pub fn complete(words: &[OsString]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is printed for a line whose last word is not finished.
+/// Returns the output for a line whose last word is incomplete.
 fn answer(words: &[OsString]) -> String {
     let finished = &words[..words.len().saturating_sub(1)];
     let line = |words: &[OsString]| {
@@ -61,13 +64,13 @@ fn answer(words: &[OsString]) -> String {
             .chain(words.iter().cloned())
             .collect::<Vec<_>>()
     };
-    let place = Place::of(&line(finished));
+    let place = LineContext::of(&line(finished));
     let mut words = line(words);
     if words.len() == 1 {
         words.push(OsString::new());
     }
     let last = words.len() - 1;
-    // As kubectl has it: flags are offered to who has begun one.
+    // Flags are offered only for a word that begins with `-`, as in kubectl.
     let is_flag = |word: &str| word.starts_with('-');
     let wants_flag = words[last].to_str().is_some_and(is_flag);
     let here = std::env::current_dir().ok();
@@ -93,14 +96,14 @@ fn answer(words: &[OsString]) -> String {
     text + &format!(":{directive}\n")
 }
 
-/// Names in files may be anything; a line of the answer is one word.
+/// Whether the text is one word: names in files may be anything, and an answer is a word per line.
 fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.contains(|c: char| c.is_control() || c.is_whitespace())
 }
 
-/// The command line with the names that the place has.
-fn with_names(place: &Place) -> clap::Command {
-    let given = |names: fn(&Place) -> BTreeSet<String>| {
+/// Returns the command line with the names that the line's files or cluster have.
+fn with_names(place: &LineContext) -> clap::Command {
+    let given = |names: fn(&LineContext) -> BTreeSet<String>| {
         let place = place.clone();
         ArgValueCandidates::new(move || {
             names(&place)
@@ -111,7 +114,11 @@ fn with_names(place: &Place) -> clap::Command {
     };
     let mut command = Args::command();
     for (verb, argument, names) in [
-        ("compile", "agent", agents as fn(&Place) -> BTreeSet<String>),
+        (
+            "compile",
+            "agent",
+            agents as fn(&LineContext) -> BTreeSet<String>,
+        ),
         ("explain", "agent", agents),
         ("explain", "tool", tools),
         ("inspect", "surface", surfaces),
@@ -126,7 +133,7 @@ fn with_names(place: &Place) -> clap::Command {
     with_namespaces(command, &given(namespaces))
 }
 
-/// At every verb that has the argument.
+/// Adds the namespaces to every verb that has the argument.
 fn with_namespaces(command: clap::Command, values: &ArgValueCandidates) -> clap::Command {
     let has_namespace = command
         .get_arguments()
@@ -144,15 +151,15 @@ fn with_namespaces(command: clap::Command, values: &ArgValueCandidates) -> clap:
     })
 }
 
-/// Where names are looked up: what the line says so far.
+/// The parts of the typed line that decide where names are looked up.
 #[derive(Clone, Default)]
-struct Place {
+struct LineContext {
     source: SourceArgs,
     /// The agent that `explain` is about.
     agent: Option<String>,
 }
 
-impl Place {
+impl LineContext {
     fn of(line: &[OsString]) -> Self {
         let parsed = Args::command()
             .ignore_errors(true)
@@ -179,7 +186,7 @@ impl Place {
     }
 }
 
-/// Each verb has some of them.
+/// Reads the source arguments, of which each verb has some.
 fn source(verb: &ArgMatches) -> SourceArgs {
     let text = |name: &str| verb.try_get_one::<String>(name).ok().flatten().cloned();
     let flag = |name: &str| verb.try_get_one::<bool>(name).ok().flatten() == Some(&true);
@@ -187,7 +194,7 @@ fn source(verb: &ArgMatches) -> SourceArgs {
     let kubeconfig = verb.try_get_one::<PathBuf>("kubeconfig").ok().flatten();
     SourceArgs {
         paths: paths.into_iter().flatten().cloned().collect(),
-        // Names are the same with and without Secrets.
+        // Secrets do not change the names.
         assume_secrets: false,
         assume_services: false,
         cluster: ClusterArgs {
@@ -199,12 +206,12 @@ fn source(verb: &ArgMatches) -> SourceArgs {
                 impersonate: text("impersonate"),
             },
         },
-        // Names are the same, however it is set up.
+        // The operator's settings do not change the names.
         operator: OperatorArgs::default(),
     }
 }
 
-fn agents(place: &Place) -> BTreeSet<String> {
+fn agents(place: &LineContext) -> BTreeSet<String> {
     if place.source.paths.is_empty() {
         return Session::open(&place.source.cluster, &place.source.operator)
             .map(|session| session.names::<Agent>())
@@ -215,7 +222,7 @@ fn agents(place: &Place) -> BTreeSet<String> {
     names.map(|(key, _)| key.name.clone()).collect()
 }
 
-fn surfaces(place: &Place) -> BTreeSet<String> {
+fn surfaces(place: &LineContext) -> BTreeSet<String> {
     if place.source.paths.is_empty() {
         return Session::open(&place.source.cluster, &place.source.operator)
             .map(|session| session.names::<Surface>())
@@ -226,8 +233,8 @@ fn surfaces(place: &Place) -> BTreeSet<String> {
     names.map(|(key, _)| key.name.clone()).collect()
 }
 
-/// The cluster's, or those of the files' objects.
-fn namespaces(place: &Place) -> BTreeSet<String> {
+/// Returns the cluster's namespaces, or those of the objects in the files.
+fn namespaces(place: &LineContext) -> BTreeSet<String> {
     if place.source.paths.is_empty() {
         return Session::open(&place.source.cluster, &place.source.operator)
             .map(|session| session.namespaces())
@@ -242,9 +249,10 @@ fn namespaces(place: &Place) -> BTreeSet<String> {
     keys.map(|key| key.namespace.clone()).collect()
 }
 
-/// Of the agent that stands before, by the names that it knows its surfaces by. Of a cluster, what
-/// the agent's status says: all surfaces would have to be read, while somebody waits.
-fn tools(place: &Place) -> BTreeSet<String> {
+/// Returns the tools of the agent earlier in the line, under the agent's aliases of its surfaces.
+/// In a cluster they come from the agent's status: reading all surfaces would keep the user
+/// waiting.
+fn tools(place: &LineContext) -> BTreeSet<String> {
     if place.source.paths.is_empty() {
         return Session::open(&place.source.cluster, &place.source.operator)
             .map(|session| session.tools(place.agent.as_deref()))
@@ -301,7 +309,7 @@ metadata: {name: heron, namespace: pond}
 spec: {}
 ";
 
-    /// The words that are offered, `:` and the directive last.
+    /// Checks the offered words; `:` and the directive come last.
     #[track_caller]
     fn check(line: &str, expected: &[&str]) {
         let folder = tempfile::tempdir().unwrap();
@@ -318,7 +326,7 @@ spec: {}
     }
 
     #[test]
-    fn words_that_fit() {
+    fn matching_words_are_offered() {
         check("insp", &["inspect", ":4"]);
         check(
             "surface from",
@@ -329,7 +337,7 @@ spec: {}
     }
 
     #[test]
-    fn names_of_the_files() {
+    fn names_in_the_files_are_offered() {
         check("explain -f FILE ", &["heron", "otter", ":4"]);
         check("explain -f FILE o", &["otter", ":4"]);
         check("explain -f FILE otter ", &["den.look", ":4"]);
@@ -340,7 +348,7 @@ spec: {}
     }
 
     #[test]
-    fn what_cannot_be_answered_is_left_to_the_shell() {
+    fn without_an_answer_the_shell_completes() {
         check("explain -f /no/such/file ", &[":0"]);
         check("inspect --kubeconfig /no/such/file ", &[":0"]);
     }

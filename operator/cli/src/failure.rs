@@ -1,13 +1,13 @@
-//! How a command ends when it cannot do what it was asked to.
+//! Failures of a command, and their exit codes.
 
 use std::{fmt, process::ExitCode};
 
-/// The two ways, by their exit codes.
+/// A failure, by its exit code.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command line, or the files it names, are not usable: 2.
+    /// The command line, or a file that it names, is not usable: exit code 2.
     Usage(anyhow::Error),
-    /// What was asked for failed: 1.
+    /// The command failed: exit code 1.
     Failed(anyhow::Error),
 }
 
@@ -30,7 +30,8 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// The error and each of its causes, once: some libraries write a cause into their own message too.
+/// Prints the error and each of its causes once: some libraries repeat a cause in their own
+/// message.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Failure::Usage(error) | Failure::Failed(error)) = self;
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_that_a_message_ends_with_is_not_written_again() {
+    fn a_cause_inside_a_message_is_not_repeated() {
         let error = anyhow::anyhow!("no such file")
             .context("failed to read 'reeds': no such file")
             .context("no cluster to ask");

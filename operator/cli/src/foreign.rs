@@ -1,7 +1,7 @@
-//! The work of the verbs on bytes that others wrote, without the IO around it.
+//! The verbs' work on foreign bytes, without the IO around it.
 //!
-//! For `e2e/growth`, which counts how this work grows. Not here: the bounds on the bytes. A
-//! function returns the size of what it made; `None`: it refused its input.
+//! `e2e/growth` calls these functions to measure how the work grows. Not here: the bounds on the
+//! bytes. A function returns the size of its result; `None` if it refused its input.
 
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -9,13 +9,13 @@ use toolcrib_compile::{Settings, compile_all, load};
 
 use crate::admitted::admitted;
 use crate::args::Platform;
-use crate::commands::review::{self, Listing, Name};
+use crate::commands::review::{self, Listing, SurfaceName};
 use crate::image;
 use crate::import::{self, ImportOptions, Read};
 use crate::mcp;
 use crate::openapi::{self, Choice, Remarks, SurfaceOptions};
 
-/// Makes a Surface of an OpenAPI document.
+/// Converts an OpenAPI document to a Surface.
 pub fn openapi(text: &str) -> Option<usize> {
     let document = openapi::parse(text).ok()?;
     let wanted = SurfaceOptions {
@@ -28,13 +28,13 @@ pub fn openapi(text: &str) -> Option<usize> {
     Some(described.remarks.len())
 }
 
-/// Makes objects of a pod file, and compiles them.
+/// Converts a pod file to objects, and compiles them.
 pub fn pod_file(text: &str) -> Option<usize> {
     let read = import::read(text).ok()?;
     imported(read, &ImportOptions::default())
 }
 
-/// Imports a pod file whose service has this descriptor, two feeds of which its agent wants.
+/// Imports a pod file whose service has this descriptor, and whose agent wants two of its feeds.
 pub fn service_descriptor(text: &str) -> Option<usize> {
     const POD: &str = "\
 x-claw: {pod: pond}
@@ -77,7 +77,7 @@ pub fn mcp_stream(text: &str) -> Option<usize> {
     Some(answer.to_string().len())
 }
 
-/// Makes a Surface of the tools that an MCP server lists, and compares it with one of no tools.
+/// Converts the tools that an MCP server lists to a Surface, and compares it with an empty one.
 pub fn tool_list(text: &str) -> Option<usize> {
     let Value::Array(listed) = serde_json::from_str(text).ok()? else {
         return None;
@@ -85,14 +85,14 @@ pub fn tool_list(text: &str) -> Option<usize> {
     let surface = review::new_surface(&NAME, json!({"mcp": {"path": "/mcp"}}));
     let listing = Listing::of(Some(&surface), &listed, "the server's list").ok()?;
     let reviewed = review::with_mcp_tools(surface, listing.tools);
-    // The next listing, which is compared with this one.
+    // The second listing, which is compared with the first one.
     let again = Listing::of(Some(&reviewed), &listed, "the server's list").ok()?;
     let new = again.new_remarks(&reviewed).ok()?.len();
     let text = review::text(reviewed, review::NOT_GRANTED, &listing.remarks).ok()?;
     Some(text.len() + new + listing.drift.len())
 }
 
-/// Makes a Surface of the descriptor in an image, and compares it with an empty one.
+/// Converts the descriptor in an image to a Surface, and compares it with an empty one.
 pub fn image_descriptor(text: &str) -> Option<usize> {
     let descriptor: Value = serde_json::from_str(text).ok()?;
     let mut remarks = Remarks::default();
@@ -105,16 +105,16 @@ pub fn image_descriptor(text: &str) -> Option<usize> {
     Some(text.len() + drift)
 }
 
-/// Looks for a file in an uncompressed layer of an image.
+/// Searches an uncompressed layer of an image for a file.
 pub fn layer(bytes: &[u8]) -> Option<usize> {
-    let place = image::layer::Place::parse("/pond/fish.json")?;
+    let place = image::layer::ImagePath::parse("/pond/fish.json")?;
     match image::layer::look(bytes, &place).ok()? {
         image::layer::LayerEntry::File(bytes) => Some(bytes.len()),
         image::layer::LayerEntry::Nothing | image::layer::LayerEntry::Removed => Some(0),
     }
 }
 
-/// Reads a registry's answer: the manifest of an image, or a list of them, as one may name it.
+/// Reads a registry's answer: the manifest of an image, or a list of manifests.
 pub fn image_manifest(text: &str) -> Option<usize> {
     let platform = Platform {
         os: "linux".to_owned(),
@@ -129,7 +129,7 @@ pub fn image_config(text: &str) -> Option<usize> {
     Some(image::registry::labels_of(text.as_bytes()).ok()?.len())
 }
 
-const NAME: Name<'static> = Name {
+const NAME: SurfaceName<'static> = SurfaceName {
     name: "reef",
     namespace: "pond",
 };
@@ -138,9 +138,9 @@ const NAME: Name<'static> = Name {
 mod tests {
     use super::*;
 
-    /// An entry point that refuses everything would have no growth.
+    /// An entry point that refuses all input would show no growth.
     #[test]
-    fn each_function_accepts_what_it_is_for() {
+    fn each_function_accepts_valid_input() {
         let openapi_document = json!({
             "openapi": "3.0.3", "info": {"title": "reef", "version": "1"},
             "servers": [{"url": "https://reef.test"}], "paths": {"/b": {"get": {}}},

@@ -1,13 +1,13 @@
 //! `kubectl toolcrib`: the compiler, the injection and the mediator, from files or from a
 //! cluster.
 //!
-//! Here is IO only: reading files and the API server, printing, starting processes.
-//! `toolcrib_compile`, which the operator runs too, decides what the objects mean; so this prints
-//! what a cluster would hold. The program is a library so that `e2e/growth` can call [`foreign`].
+//! This crate does the IO: it reads files and the API server, prints, and starts processes.
+//! `toolcrib_compile`, which the operator runs too, decides what the objects mean, so the output
+//! equals the objects in a cluster. The program is a library so that `e2e/growth` can call
+//! [`foreign`].
 //!
-//! Exit codes: 0; 1 where a diagnostic of severity error was printed, or what was asked for
-//! failed; 2 for a wrong command line, or files that cannot be read. `run` ends with its
-//! command's own code.
+//! Exit codes: 0; 1 if a diagnostic of severity error was printed, or the command failed; 2 for a
+//! wrong command line, or files that cannot be read. `run` exits with the code of its program.
 
 mod admitted;
 mod args;

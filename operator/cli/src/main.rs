@@ -1,4 +1,4 @@
-//! The program `kubectl-toolcrib`. Its code is the library's.
+//! The program `kubectl-toolcrib`, which calls the library.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! How the operator is set up, as far as compile depends on it: by flags, else as its
-//! Deployment says, else as the chart has it.
+//! The operator's settings on which compile depends: from flags, else from its Deployment, else
+//! the chart's defaults.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use toolcrib_compile::{NetworkSettings, Settings, refused_hosts};
 
 use crate::args::OperatorArgs;
 
-/// Flags of the controller that compile depends on; the last two are the same here and there.
+/// Flags of the controller that name its Services, with the chart's names for them.
 const SERVICES: [(&str, &str); 2] = [
     ("--link-service", "toolcrib-link"),
     ("--webhook-service", "toolcrib-webhook"),
 ];
 
-/// By their labels, as the chart has them.
+/// Selector of the controller's objects: the chart's labels.
 pub const CONTROLLER: &str =
     "app.kubernetes.io/name=toolcrib,app.kubernetes.io/component=controller";
 
@@ -53,8 +53,8 @@ fn with_services(given: &OperatorArgs, services: [String; 2]) -> Settings {
     }
 }
 
-/// The same, where flags leave it open, from the operator's Deployment. `Err`: what it says
-/// cannot be read.
+/// Does the same as [`settings`], with the operator's Deployment for settings without a flag.
+/// `Err`: the Deployment's arguments cannot be parsed.
 pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Settings, String> {
     #[derive(Parser)]
     #[command(no_binary_name = true)]
@@ -90,7 +90,7 @@ pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Sett
     Ok(with_services(&joined, said_of_services))
 }
 
-/// `--flag=value` of its containers, as the chart writes them.
+/// Reads the arguments `--flag=value` of its containers, as the chart writes them.
 fn flags(controller: &Deployment) -> BTreeMap<String, String> {
     let containers: &[Container] = controller
         .spec
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_it_is_as_the_chart_has_it() {
+    fn without_flags_the_chart_s_defaults_apply() {
         assert_eq!(settings(&given(&[])), Settings::default());
         let plain = controller(&["controller", "--log=info"]);
         assert_eq!(settings_of(&given(&[]), &plain), Ok(Settings::default()));
     }
 
     #[test]
-    fn a_flag_goes_before_the_deployment() {
+    fn a_flag_overrides_the_deployment() {
         let said = controller(&[
             "controller",
             "--refused-hosts=vault.test,db.test",
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn unreadable_arguments_are_an_error() {
         let broken = controller(&["--dns-egress={"]);
         assert!(settings_of(&given(&[]), &broken).is_err());
     }

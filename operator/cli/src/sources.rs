@@ -1,4 +1,4 @@
-//! Where the objects come from: files, or the cluster.
+//! Reads the objects that a command works on, from files or from the cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,39 +21,40 @@ use crate::{
     operator,
 };
 
-/// Larger than any set of manifests; smaller than what would hurt.
+/// Limit on all files together, in bytes: larger than any set of manifests, small enough for
+/// memory.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Of objects that name none, as kubectl has it.
+/// Namespace of objects that name none, as in kubectl.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// What a command works on.
+/// The objects that a command works on.
 pub struct Objects {
     pub loaded: LoadResult,
-    /// Only of this namespace is an answer wanted.
+    /// The namespace that the answer is limited to.
     pub namespace: Option<String>,
-    pub from: From,
+    pub from: ObjectSource,
 }
 
-pub enum From {
+pub enum ObjectSource {
     Files,
-    /// With the pods of agents, where the user may list them.
+    /// The cluster, with the pods of agents if the user may list them.
     Cluster(Option<Vec<PodFacts>>),
 }
 
-impl From {
-    /// For messages: where something is not.
+impl ObjectSource {
+    /// Returns the words that messages use for the source.
     pub fn place(&self) -> &'static str {
         match self {
-            From::Files => "in the files",
-            From::Cluster(_) => "in the cluster",
+            ObjectSource::Files => "in the files",
+            ObjectSource::Cluster(_) => "in the cluster",
         }
     }
 
     pub fn pods(&self) -> &[PodFacts] {
         match self {
-            From::Files => &[],
-            From::Cluster(pods) => pods.as_deref().unwrap_or_default(),
+            ObjectSource::Files => &[],
+            ObjectSource::Cluster(pods) => pods.as_deref().unwrap_or_default(),
         }
     }
 }
@@ -61,13 +62,13 @@ impl From {
 /// The objects that an answer about one namespace of a cluster needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectScope {
-    /// Its own: what its agents have.
+    /// The objects of the namespace, for questions about its agents.
     Namespace,
-    /// Everybody's: who has what of its surfaces.
+    /// Agents of all namespaces too, for questions about the users of its surfaces.
     Everybody,
 }
 
-/// The files of `-f`; without them, the cluster of the user's kubeconfig.
+/// Reads the files of `-f`; without them, the cluster of the user's kubeconfig.
 pub fn objects(args: &SourceArgs, asked: ObjectScope) -> Result<Objects, Failure> {
     let named = &args.cluster;
     if args.paths.is_empty() {
@@ -85,7 +86,7 @@ pub fn objects(args: &SourceArgs, asked: ObjectScope) -> Result<Objects, Failure
         return Ok(Objects {
             loaded: read.loaded,
             namespace,
-            from: From::Cluster(read.pods),
+            from: ObjectSource::Cluster(read.pods),
         });
     }
     if named.connection != ConnectionArgs::default() {
@@ -104,17 +105,17 @@ pub fn objects(args: &SourceArgs, asked: ObjectScope) -> Result<Objects, Failure
     Ok(Objects {
         loaded,
         namespace: named.namespace.clone(),
-        from: From::Files,
+        from: ObjectSource::Files,
     })
 }
 
-/// Reads and loads all of `-f`. Documents that are no objects at all are an error: an
-/// answer from half of the files would be wrong without a word.
+/// Reads and loads all files of `-f`. A document that is not an object at all is an error: an
+/// answer from half of the files would be wrong, and nothing would show it.
 pub fn loaded(files: &FileArgs) -> Result<LoadResult, Failure> {
     loaded_into(&files.paths, None, operator::settings(&files.operator))
 }
 
-/// The same, with the namespace of objects that name none.
+/// Does the same as [`loaded`], with a namespace for objects that name none.
 pub fn loaded_into(
     paths: &[PathBuf],
     namespace: Option<&str>,
@@ -133,10 +134,10 @@ pub fn loaded_into(
     Ok(loaded)
 }
 
-/// Secrets are often kept apart from the files. One that is referred to and that none of
-/// these sides has is taken to be as its users need it.
+/// Adds the Secrets that objects refer to and that are on none of these sides, in the form that
+/// their users need: Secrets are often kept apart from the files.
 pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) -> Result<(), Failure> {
-    // Nothing is read for a key, and the files that name it are in memory already.
+    // No bound is needed: nothing is read for a key, and the files with the keys are in memory.
     let mut fetch = Fetch::new(usize::MAX);
     loop {
         for (side, inputs) in sides.iter().enumerate() {
@@ -164,8 +165,8 @@ pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) -> Result<(),
     }
 }
 
-/// Services may be another team's. Their pods are not known, so a NetworkPolicy is not narrowed to
-/// them.
+/// Adds the Services that Surfaces name: another team may keep them. Their pods are unknown, so a
+/// NetworkPolicy is not narrowed to them.
 fn assume_services(inputs: &mut toolcrib_compile::Inputs) {
     let mut wanted: BTreeMap<ObjectRef, ServiceFacts> = BTreeMap::new();
     for (key, surface) in inputs.surfaces() {
@@ -184,23 +185,23 @@ fn assume_services(inputs: &mut toolcrib_compile::Inputs) {
     }
 }
 
-/// The one agent of that name, in `namespace` if that is given.
+/// Finds the only agent of that name, in `namespace` if that is given.
 pub fn find_agent(
     loaded: &LoadResult,
     name: &str,
     namespace: Option<&str>,
-    from: &From,
+    from: &ObjectSource,
 ) -> Result<ObjectRef, Failure> {
     let agents = loaded.inputs.agents().map(|(key, _)| key);
     find(loaded, Kind::Agent, agents, name, namespace, from)
 }
 
-/// The one surface of that name.
+/// Finds the only surface of that name.
 pub fn find_surface(
     loaded: &LoadResult,
     name: &str,
     namespace: Option<&str>,
-    from: &From,
+    from: &ObjectSource,
 ) -> Result<ObjectRef, Failure> {
     let surfaces = loaded.inputs.surfaces().map(|(key, _)| key);
     find(loaded, Kind::Surface, surfaces, name, namespace, from)
@@ -212,7 +213,7 @@ fn find<'a>(
     all: impl Iterator<Item = &'a ObjectRef>,
     name: &str,
     namespace: Option<&str>,
-    from: &From,
+    from: &ObjectSource,
 ) -> Result<ObjectRef, Failure> {
     let (what, place) = (kind.name().to_lowercase(), from.place());
     let all: BTreeSet<&ObjectRef> = all.collect();
@@ -250,7 +251,7 @@ fn find<'a>(
     }
 }
 
-/// `(path, text)` of every file, folders in name order.
+/// Reads all files as `(path, text)`, the files of a folder in the order of their names.
 pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
     let mut texts = Vec::new();
     let mut budget = MAX_BYTES;
@@ -282,7 +283,7 @@ fn read_capped(from: impl std::io::Read, budget: &mut u64, name: &str) -> anyhow
     Ok(text)
 }
 
-/// The file itself, or the YAML and JSON files below a folder, as kubectl's `-R` has it.
+/// Returns the file itself, or the YAML and JSON files below a folder, as with kubectl's `-R`.
 fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let kind = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     if !kind.is_dir() {
@@ -301,7 +302,7 @@ fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let extension = entry.extension().and_then(|extension| extension.to_str());
-        // A link may lead in a circle; folders are followed only where they really are.
+        // Only real folders are followed: links may form a circle.
         if !hidden && fs::symlink_metadata(&entry).is_ok_and(|kind| kind.is_dir()) {
             files.extend(files_below(&entry)?);
         } else if !hidden && matches!(extension, Some("yaml" | "yml" | "json")) {

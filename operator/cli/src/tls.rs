@@ -1,6 +1,6 @@
-//! The TLS provider of the process, which libraries ask for.
+//! The TLS provider of the process, which libraries look up.
 
-/// Somebody may have set one already in this process; then it is the same.
+/// Installs the provider. If the process has one already, it must be the same.
 pub fn provide() -> anyhow::Result<()> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         rustls::crypto::ring::default_provider()

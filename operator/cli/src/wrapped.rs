@@ -1,31 +1,32 @@
-//! An MCP server that is a program, as objects: its pods, who may reach them, and its Surface.
+//! An MCP server that is a program, as objects: its pods, the rule on who may connect, and its
+//! Surface.
 //!
-//! The server's image needs nothing of ours: an init container brings the wrapper
-//! (`toolcrib-mcp-stdio`), which runs the program and serves it over HTTP. Pods pass Pod
-//! Security `restricted`; credentials are keys of Secrets and stay in these pods, but for the
-//! wrapper's own token, which mediators bring. A NetworkPolicy knows pods and no containers: by
-//! itself it would let an agent's own container call what nobody granted.
+//! The server's image needs nothing of Toolcrib's: an init container installs the wrapper
+//! (`toolcrib-mcp-stdio`), which runs the program and serves it over HTTP. Pods pass Pod Security
+//! `restricted`. Credentials are keys of Secrets and stay in these pods, except for the wrapper's
+//! own token, which mediators send. The token is needed because a NetworkPolicy selects pods, not
+//! containers: by itself it would let an agent's own container call tools without a grant.
 //!
 //! Not here: the tools, which only the program knows.
 
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
-/// Where a wrapped server is, if nothing else is said.
+/// Default port of a wrapped server.
 pub const WRAPPED_PORT: u16 = 8080;
-/// Of the same release as this program.
+/// The wrapper's image, of the same release as this program.
 pub const WRAPPER_IMAGE: &str = concat!("toolcrib/mcp-stdio:", env!("CARGO_PKG_VERSION"));
-/// Where the wrapper serves.
+/// Path at which the wrapper serves MCP.
 pub const PATH: &str = "/mcp";
-/// The user of the images that we make: any that is not root will do.
+/// The user of our own images; any other than root would do.
 const USER: u32 = 65532;
 const FOLDER: &str = "/toolcrib";
 const PROGRAM: &str = "/toolcrib/toolcrib-mcp-stdio";
 
-/// Of the token's Secret and in its volume.
+/// Key of the token in its Secret, and file name in its volume.
 pub const TOKEN_KEY: &str = "token";
 const TOKEN_FOLDER: &str = "/toolcrib-token";
-/// Not `Authorization`, which the API server's proxy would keep for itself.
+/// Header of the token. `Authorization` would be consumed by the API server's proxy.
 const TOKEN_HEADER: &str = "X-API-Key";
 
 pub const WHO_MAY_CONNECT: &str = "Only pods of agents, in this namespace, may connect. For agents of other namespaces add a \
@@ -37,14 +38,14 @@ pub const WHO_MAY_CALL: &str = "What mediators bring, and agents' own containers
 pub struct Wrapped<'a> {
     pub name: &'a str,
     pub namespace: &'a str,
-    /// Has the program.
+    /// The image with the program.
     pub image: &'a str,
-    /// Has the wrapper.
+    /// The image with the wrapper.
     pub wrapper: &'a str,
     pub port: u16,
-    /// As a container's.
+    /// `env` of the container.
     pub env: Vec<Value>,
-    /// As it is typed; Kubernetes would expand `$(NAME)`.
+    /// The command as typed; `$(NAME)` is escaped, since Kubernetes would expand it.
     pub command: &'a [String],
 }
 
@@ -63,7 +64,7 @@ impl Wrapped<'_> {
         });
         let mut env = self.env.clone();
         if !env.iter().any(|variable| variable["name"] == "HOME") {
-            // The one place where it may write.
+            // The only folder that the program may write.
             env.push(json!({"name": "HOME", "value": "/tmp"}));
         }
         json!({
@@ -140,7 +141,7 @@ impl Wrapped<'_> {
         })
     }
 
-    /// What mediators bring to the wrapper, without its value.
+    /// The Secret with the token that mediators send to the wrapper, without its value.
     pub fn token(&self) -> Value {
         let name = token_secret(self.name);
         let variable = format!("{name}_{TOKEN_KEY}")
@@ -159,7 +160,7 @@ impl Wrapped<'_> {
         })
     }
 
-    /// Only pods of agents: nobody else has anything to ask.
+    /// Allows connections from pods of agents only.
     pub fn network_policy(&self) -> Value {
         json!({
             "apiVersion": "networking.k8s.io/v1",
@@ -187,7 +188,7 @@ impl Wrapped<'_> {
                 "service": {"name": self.name, "port": self.port},
                 "auth": auth(self.name),
                 "mcp": {"path": PATH},
-                // No list of tools: who applies this file would own it, and empty it each time.
+                // No list of tools: applying this file again would empty the list.
                 "descriptor": {"version": 2},
             },
         })
@@ -202,7 +203,7 @@ impl Wrapped<'_> {
     }
 }
 
-/// How mediators bring the token of the wrapper that serves this name: a Surface's `auth`.
+/// Returns the Surface's `auth`: the token of the wrapper with this name.
 pub fn auth(name: &str) -> Value {
     json!({
         "type": "Header",
@@ -215,17 +216,17 @@ pub fn token_secret(name: &str) -> String {
     format!("{name}-mcp")
 }
 
-/// As a Secret's annotation names it.
+/// Returns the host in the form of a Secret's annotation.
 pub fn host(name: &str, namespace: &str) -> String {
     format!("{name}.{namespace}.svc")
 }
 
-/// A variable of a container, from a key of a Secret.
+/// Returns a variable of a container, from a key of a Secret.
 pub fn variable(name: &str, secret: &str, key: &str) -> Value {
     json!({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
 }
 
-/// No limit on the processor: it would only make calls slower.
+/// There is no CPU limit: it would only make calls slower.
 fn resources(requested: &str, limit: &str) -> Value {
     json!({"requests": {"cpu": "10m", "memory": requested}, "limits": {"memory": limit}})
 }

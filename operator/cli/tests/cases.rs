@@ -1,8 +1,8 @@
 //! The program's text output, case by case.
 //!
-//! Each folder of `cases/` holds `command` (arguments, one line each; the working directory
-//! is the folder), and what must come: `stdout`, `stderr`, `code`. To write them anew after
-//! a change, and read the difference in review:
+//! Each folder of `cases/` holds `command` (one argument per line; the folder is the working
+//! directory) and the expected files `stdout`, `stderr`, `code`. The command below writes them
+//! anew; read the difference in review:
 //!
 //! ```sh
 //! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test cases

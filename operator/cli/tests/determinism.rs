@@ -1,4 +1,4 @@
-//! The same objects in any order, in any files, give the same bytes.
+//! The same objects give the same bytes, in any order and in any files.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 

@@ -1,5 +1,6 @@
-//! MCP servers become Surfaces, and their drift is found: a scripted server with two pages, in
-//! both forms, and the official one for Node.
+//! Converts MCP servers to Surfaces and finds their drift: a scripted server with two pages, in
+//! both
+//! forms, and the official one for Node.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
@@ -25,7 +26,7 @@ fn tools() -> Value {
     ])
 }
 
-/// A folder with the list that the scripted server reads.
+/// Returns a folder with the list that the scripted server reads.
 fn listing(tools: &Value) -> tempfile::TempDir {
     let files = tempfile::tempdir().unwrap();
     fs::write(files.path().join("tools.json"), tools.to_string()).unwrap();
@@ -36,7 +37,7 @@ fn server() -> String {
     scripted::program().to_str().unwrap().to_owned()
 }
 
-/// `surface discover fish -n pond` with these flags, of the scripted program.
+/// Runs `surface discover fish -n pond` with these flags, for the scripted program.
 fn discover(files: &Path, flags: &[&str]) -> Output {
     let server = server();
     let mut all = vec!["surface", "discover", "fish", "-n", "pond", "--stdio"];
@@ -46,8 +47,8 @@ fn discover(files: &Path, flags: &[&str]) -> Output {
 }
 
 fn succeeded(output: &Output) -> String {
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     text(&output.stdout)
 }
 
@@ -65,7 +66,7 @@ fn object(yaml: &str) -> Value {
 }
 
 #[test]
-fn a_program_s_tools_become_a_surface_with_what_to_look_at() {
+fn a_program_s_tools_become_a_surface_with_remarks() {
     let files = listing(&tools());
     let output = discover(files.path(), &[]);
     let yaml = succeeded(&output);
@@ -76,17 +77,20 @@ fn a_program_s_tools_become_a_surface_with_what_to_look_at() {
         "descriptor": {"version": 2, "tools": expected_tools()},
     });
     assert_eq!(object(&yaml)["spec"], spec);
-    for said in [yaml.as_str(), &text(&output.stderr)] {
-        assert!(said.contains("look: dive: says that it destroys"), "{said}");
+    for output in [yaml.as_str(), &text(&output.stderr)] {
         assert!(
-            said.contains("look: swim: a text held 1 hidden characters"),
-            "{said}"
+            output.contains("look: dive: says that it destroys"),
+            "{output}"
+        );
+        assert!(
+            output.contains("look: swim: a text held 1 hidden characters"),
+            "{output}"
         );
     }
 }
 
 #[test]
-fn what_changed_since_review_is_found_and_taken_over() {
+fn changes_since_the_review_are_found_and_taken_over() {
     let files = listing(&tools());
     let reviewed = files.path().join("fish.yaml");
     let mut surface = object(&succeeded(&discover(files.path(), &[])));
@@ -116,13 +120,13 @@ fn what_changed_since_review_is_found_and_taken_over() {
         }),
         ("removed: rest", |it| drop(it.as_array_mut().unwrap().pop())),
     ];
-    for (said, change) in changes {
+    for (drift, change) in changes {
         let mut changed = tools();
         change(&mut changed);
         fs::write(files.path().join("tools.json"), changed.to_string()).unwrap();
         let output = check();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert_eq!(text(&output.stderr), format!("{said}\n"));
+        assert_eq!(output.status.code(), Some(1), "{drift}");
+        assert_eq!(text(&output.stderr), format!("{drift}\n"));
         assert_eq!(text(&output.stdout), "");
     }
     let updated = object(&succeeded(&discover(files.path(), &["-f", "fish.yaml"])));
@@ -135,7 +139,7 @@ fn what_changed_since_review_is_found_and_taken_over() {
 }
 
 #[test]
-fn a_server_behind_a_url_is_asked_with_a_credential_that_is_not_shown() {
+fn the_credential_of_a_server_is_used_and_not_shown() {
     let files = listing(&tools());
     let http = Scripted::start(files.path(), Ipv4Addr::LOCALHOST.into());
     let origin = format!("http://127.0.0.1:{}", http.port);
@@ -168,7 +172,7 @@ fn a_server_behind_a_url_is_asked_with_a_credential_that_is_not_shown() {
 }
 
 #[test]
-fn a_server_of_a_private_authority_is_asked_where_that_one_is_named() {
+fn a_private_authority_is_trusted_if_it_is_named() {
     let files = listing(&tools());
     let write = |name: &str, text: String| fs::write(files.path().join(name), text).unwrap();
     let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -191,7 +195,7 @@ fn a_server_of_a_private_authority_is_asked_where_that_one_is_named() {
     }
     let torn = own.cert.pem().replacen("MII", "", 1);
     write("torn.crt", format!("{}{torn}", own.cert.pem()));
-    for (file, said) in [
+    for (file, message) in [
         ("tls.key", "tls.key holds no certificate"),
         (
             "torn.crt",
@@ -200,7 +204,7 @@ fn a_server_of_a_private_authority_is_asked_where_that_one_is_named() {
     ] {
         let refused = ask(&["--ca-file", file]);
         assert_eq!(refused.status.code(), Some(2));
-        assert!(text(&refused.stderr).contains(said), "{file}");
+        assert!(text(&refused.stderr).contains(message), "{file}");
     }
 }
 
@@ -222,23 +226,23 @@ fn a_session_with_a_server_is_ended() {
 }
 
 #[test]
-fn what_is_no_server_is_said() {
+fn programs_that_are_no_mcp_server_are_reported() {
     let files = tempfile::tempdir().unwrap();
     let failed = |command: &[&str], words: &str| {
         let mut all = vec!["surface", "discover", "fish", "--stdio", "--"];
         all.extend(command);
         let output = run(files.path(), &all);
         assert_eq!(output.status.code(), Some(1));
-        let said = text(&output.stderr);
-        assert!(said.contains(words), "{said}");
+        let errors = text(&output.stderr);
+        assert!(errors.contains(words), "{errors}");
     };
     failed(&["/no/such/program"], "/no/such/program cannot be started");
     failed(&["true"], "the program");
 }
 
-/// A web service that says `error` in words of its own is not taken for an MCP server's error.
+/// A web service with its own form of `error` is not mistaken for an MCP server.
 #[test]
-fn the_words_of_a_service_that_is_no_mcp_server_are_said() {
+fn a_service_that_is_no_mcp_server_is_quoted() {
     use std::io::{Read as _, Write as _};
     let files = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -274,8 +278,8 @@ fn the_words_of_a_service_that_is_no_mcp_server_are_said() {
             )
         });
         assert_eq!(output.status.code(), Some(1));
-        let said = text(&output.stderr);
-        assert!(said.contains(words), "{said}");
+        let errors = text(&output.stderr);
+        assert!(errors.contains(words), "{errors}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Images become Surfaces: of a real registry, with layers that hide each other's files.
+//! Converts images to Surfaces, from a real registry, with layers that hide each other's files.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
@@ -9,10 +9,10 @@ use std::fs;
 use std::process::Output;
 
 use common::{run, text};
-use registry::{GZIP, INDEX, PLAIN, Registry, USER, Who, archive, compressed};
+use registry::{AllowedUsers, GZIP, INDEX, PLAIN, Registry, USER, archive, compressed};
 use serde_json::{Value, json};
 
-/// `surface from-image` of an image in the registry, in a folder whose docker config has no
+/// Runs `surface from-image` for an image of the registry. The docker config in the folder has no
 /// credential.
 fn from_image(folder: &tempfile::TempDir, image: &str, flags: &[&str]) -> Output {
     let config = folder.path().join("docker.json");
@@ -39,16 +39,16 @@ fn new(folder: &tempfile::TempDir, image: &str) -> Output {
 
 #[track_caller]
 fn succeeded(output: &Output) -> String {
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     text(&output.stdout)
 }
 
 #[track_caller]
 fn failed(output: &Output, code: i32, words: &str) {
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(said.contains(words), "{said}");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{errors}");
+    assert!(errors.contains(words), "{errors}");
 }
 
 fn object(yaml: &str) -> Value {
@@ -75,8 +75,8 @@ fn list() -> String {
 }
 
 #[test]
-fn the_file_that_the_label_names_becomes_a_surface_with_its_skill_and_the_image_s_digest() {
-    let registry = Registry::start(Who::Anybody);
+fn the_labelled_file_becomes_a_surface_with_its_skill_and_digest() {
+    let registry = Registry::start(AllowedUsers::Anybody);
     let mut written = descriptor("Labelled");
     written["skill"] = "skills/swim.md".into();
     let below = archive(&[
@@ -106,8 +106,11 @@ fn the_file_that_the_label_names_becomes_a_surface_with_its_skill_and_the_image_
         "spec": {"service": {"name": "fish", "port": 8080}, "descriptor": expected},
     });
     assert_eq!(object(&yaml), surface);
-    for said in [yaml, text(&output.stderr)] {
-        assert!(said.contains("look: swim: says that it destroys"), "{said}");
+    for output in [yaml, text(&output.stderr)] {
+        assert!(
+            output.contains("look: swim: says that it destroys"),
+            "{output}"
+        );
     }
 
     let alone = from_image(&folder, &registry.reference("1"), &["-o", "descriptor"]);
@@ -118,8 +121,8 @@ fn the_file_that_the_label_names_becomes_a_surface_with_its_skill_and_the_image_
 }
 
 #[test]
-fn the_first_of_the_files_counts_alone() {
-    let registry = Registry::start(Who::Anybody);
+fn only_the_first_file_counts() {
+    let registry = Registry::start(AllowedUsers::Anybody);
     let both = archive(&[
         (".claw-describe.json", &described("Both")),
         (".claw-tools.json", &list()),
@@ -157,8 +160,8 @@ fn the_first_of_the_files_counts_alone() {
 }
 
 #[test]
-fn an_image_for_many_platforms_is_read_for_one_and_named_by_its_list() {
-    let registry = Registry::start(Who::Anybody);
+fn an_image_for_many_platforms_is_read_for_one_and_pinned_by_its_list() {
+    let registry = Registry::start(AllowedUsers::Anybody);
     let one = |architecture: &str| {
         let layer = archive(&[(".claw-describe.json", &described(architecture))]);
         let digest = registry.image(architecture, json!({}), vec![registry.blob(PLAIN, layer)]);
@@ -194,8 +197,8 @@ fn an_image_for_many_platforms_is_read_for_one_and_named_by_its_list() {
 }
 
 #[test]
-fn what_an_image_says_anew_is_found_and_taken_over() {
-    let registry = Registry::start(Who::Anybody);
+fn changes_of_an_image_are_found_and_taken_over() {
+    let registry = Registry::start(AllowedUsers::Anybody);
     let push = |tag: &str, description: &str, path: &str| {
         let mut descriptor = descriptor(description);
         descriptor["tools"][0]["http"]["path"] = path.into();
@@ -221,7 +224,7 @@ fn what_an_image_says_anew_is_found_and_taken_over() {
     assert_eq!(text(&check("1").stderr), "");
     assert_eq!(succeeded(&check("1")), "");
 
-    // Another image that says the same.
+    // Another image with the same descriptor.
     push("2", "Fish", "/swim");
     let moved = check("2");
     assert_eq!(succeeded(&moved), "");
@@ -248,8 +251,8 @@ fn what_an_image_says_anew_is_found_and_taken_over() {
 }
 
 #[test]
-fn a_registry_is_asked_with_the_docker_config_s_credential_which_is_not_shown() {
-    let registry = Registry::start(Who::User);
+fn the_docker_config_s_credential_is_used_and_not_shown() {
+    let registry = Registry::start(AllowedUsers::User);
     let layer = registry.blob(
         PLAIN,
         archive(&[(".claw-describe.json", &described("Fish"))]),
@@ -261,7 +264,7 @@ fn a_registry_is_asked_with_the_docker_config_s_credential_which_is_not_shown() 
         fs::write(folder.path().join("docker.json"), config.to_string()).unwrap();
         new(&folder, &registry.reference("1"))
     };
-    // otter:fish:bone, otter:frog
+    // The texts decode to otter:fish:bone and otter:frog.
     let output = ask("b3R0ZXI6ZmlzaDpib25l");
     let shown = succeeded(&output) + &text(&output.stderr);
     assert!(
@@ -288,8 +291,8 @@ fn a_registry_is_asked_with_the_docker_config_s_credential_which_is_not_shown() 
 }
 
 #[test]
-fn what_is_not_what_its_digest_says_is_not_read() {
-    let registry = Registry::start(Who::Anybody);
+fn bytes_with_another_digest_are_not_read() {
+    let registry = Registry::start(AllowedUsers::Anybody);
     let layer = archive(&[(".claw-describe.json", &described("Fish"))]);
     let blob = registry.blob(PLAIN, layer.clone());
     registry.image("1", json!({}), vec![blob.clone()]);
@@ -307,26 +310,26 @@ fn what_is_not_what_its_digest_says_is_not_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
-    let registry = Registry::start(Who::Anybody);
+fn unreadable_images_are_reported() {
+    let registry = Registry::start(AllowedUsers::Anybody);
     let zstd = registry.blob(
         "application/vnd.oci.image.layer.v1.tar+zstd",
         b"zstd".to_vec(),
     );
     registry.image("zstd", json!({}), vec![zstd]);
     let folder = tempfile::tempdir().unwrap();
-    let said =
+    let check =
         |reference: &str, code: i32, words: &str| failed(&new(&folder, reference), code, words);
-    said(&registry.reference("zstd"), 1, "is compressed with zstd");
-    said(
+    check(&registry.reference("zstd"), 1, "is compressed with zstd");
+    check(
         &registry.reference("none"),
         1,
         "has no image pond/fish none",
     );
-    said(
+    check(
         "registry.test/pond/fish:1",
         2,
         "--plain-http is for registries of this machine",
     );
-    said("Pond/FISH", 2, "invalid value 'Pond/FISH'");
+    check("Pond/FISH", 2, "invalid value 'Pond/FISH'");
 }

@@ -1,10 +1,10 @@
-//! Pod files become objects, and the objects compile, case by case.
+//! Converts pod files to objects that compile, case by case.
 //!
-//! Each folder of `import/` holds `claw-pod.yml` with what it names, and `arguments` (one
-//! line each; `import claw-pod.yml --output-dir` a new folder goes before them). What must
-//! come: `expected/*.yaml`, `report.txt` (exit code and what was said), and `compiled.txt`
-//! (what `compile` of the result gives each agent). To write them anew after a change, and
-//! read the difference in review:
+//! Each folder of `import/` holds `claw-pod.yml` with the files that it names, and `arguments`
+//! (one
+//! per line, after `import claw-pod.yml --output-dir` with a new folder). The expected files are
+//! `expected/*.yaml`, `report.txt` (exit code and standard error), and `compiled.txt` (what
+//! `compile` gives each agent). The command below writes them anew; read the difference in review:
 //!
 //! ```sh
 //! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test import
@@ -25,16 +25,16 @@ use toolcrib_golden::{expect_no_others, here};
 fn main() -> ExitCode {
     suite(here!(), "import", check)
         .test(
-            "values_of_variables_stay_at_home",
-            values_of_variables_stay_at_home,
+            "values_of_variables_are_written_on_request_only",
+            values_of_variables_are_written_on_request_only,
         )
         .test(
             "files_outside_of_the_folder_are_not_read",
             files_outside_of_the_folder_are_not_read,
         )
         .test(
-            "files_are_not_replaced_unless_asked_to",
-            files_are_not_replaced_unless_asked_to,
+            "files_are_replaced_only_with_force",
+            files_are_replaced_only_with_force,
         )
         .run()
 }
@@ -75,8 +75,8 @@ fn check(case: &Path) -> BTreeMap<PathBuf, String> {
     came
 }
 
-/// Values of variables reach the result only when they were asked for, and the report never.
-fn values_of_variables_stay_at_home() {
+/// Values of variables are written only on request, and never to the report.
+fn values_of_variables_are_written_on_request_only() {
     let pod = tempfile::tempdir().unwrap();
     let case = folder("import").join("everything");
     for name in ["claw-pod.yml", "desk.json", "AGENTS.md"] {
@@ -103,7 +103,7 @@ fn values_of_variables_stay_at_home() {
     assert!(!text(&open.stderr).contains("kelp"));
 }
 
-/// A pod file may come from anybody: it names files of its own folder only.
+/// A pod file is not trusted: it may name files of its own folder only.
 fn files_outside_of_the_folder_are_not_read() {
     let above = tempfile::tempdir().unwrap();
     fs::write(above.path().join("secret.md"), "kelp-77").unwrap();
@@ -125,7 +125,7 @@ fn files_outside_of_the_folder_are_not_read() {
     }
 }
 
-fn files_are_not_replaced_unless_asked_to() {
+fn files_are_replaced_only_with_force() {
     let case = folder("import").join("guide-basic");
     let result = tempfile::tempdir().unwrap();
     let target = result.path().to_str().unwrap();

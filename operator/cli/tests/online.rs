@@ -1,8 +1,9 @@
-//! Offline equals online: the compiler's golden cases in a real API server, read back with
-//! the cluster loader, give the bytes that their files give.
+//! Offline equals online: the compiler's golden cases are applied to a real API server and read
+//! back
+//! with the cluster loader. They give the same bytes as their files.
 //!
-//! A document that the API server refuses is left out on both sides. Needs the kubeconfig of
-//! a cluster in TOOLCRIB_TEST_KUBECONFIG; the namespaces of the cases are used there.
+//! A document that the API server refuses is left out on both sides. The test needs a cluster's
+//! kubeconfig in TOOLCRIB_TEST_KUBECONFIG, and uses the namespaces of the cases there.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
@@ -23,7 +24,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// For the API server to take up new kinds.
+/// Limit on waiting until the API server serves new kinds.
 const DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -50,7 +51,7 @@ fn kubeconfig() -> PathBuf {
 
 async fn client() -> Client {
     let provider = rustls::crypto::ring::default_provider();
-    // Another test may have been first.
+    // Another test may have installed it.
     provider.install_default().ok();
     let kubeconfig = Kubeconfig::read_from(kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
@@ -60,7 +61,7 @@ async fn client() -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Our kinds, as the chart installs them.
+/// Creates the definitions of our kinds, as the chart does.
 async fn define(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in toolcrib_crds::definitions() {
@@ -86,7 +87,7 @@ fn established(definition: &CustomResourceDefinition) -> bool {
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
-/// The documents of a case: its own, and what its `include` lists.
+/// Returns the documents of a case: its own, and those of the files that its `include` lists.
 fn documents(case: &Path) -> Vec<Value> {
     let include = fs::read_to_string(case.join("include")).unwrap_or_default();
     let included = include.lines().filter(|line| !line.is_empty());
@@ -100,7 +101,7 @@ fn documents(case: &Path) -> Vec<Value> {
         .iter()
         .flat_map(|file| {
             let text = fs::read_to_string(file).unwrap();
-            // What is no YAML can be applied to nothing.
+            // A text that is no YAML cannot be applied.
             toolcrib_compile::yaml::documents(&text)
                 .into_iter()
                 .map_while(Result::ok)
@@ -129,7 +130,7 @@ fn namespace(document: &Value) -> &str {
         .unwrap_or("default")
 }
 
-/// The Service of the API server: each cluster has it, with an address of its own.
+/// Whether this is the Service of the API server, which each cluster has with its own address.
 fn is_its_own(document: &Value) -> bool {
     document["kind"] == "Service"
         && document["metadata"]["name"] == API_SERVER
@@ -150,7 +151,7 @@ fn api(client: &Client, document: &Value) -> Option<Api<DynamicObject>> {
     ))
 }
 
-/// Makes a namespace be there, with these labels besides its own.
+/// Creates a namespace if it is missing, and adds these labels.
 async fn label(client: &Client, name: &str, labels: &Value) {
     let api: Api<Namespace> = Api::all(client.clone());
     let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
@@ -165,7 +166,7 @@ async fn label(client: &Client, name: &str, labels: &Value) {
         .unwrap();
 }
 
-/// Creates what the API server takes, and says what that was.
+/// Creates the documents that the API server accepts, and returns them as stored.
 async fn create(client: &Client, documents: &[Value]) -> Vec<Value> {
     let mut accepted = Vec::new();
     for document in documents {
@@ -186,18 +187,18 @@ async fn create(client: &Client, documents: &[Value]) -> Vec<Value> {
         }
         let mut document = document.clone();
         if let Some(metadata) = document["metadata"].as_object_mut() {
-            // The API server's own, which no client sets.
+            // The API server sets this field, no client does.
             metadata.remove("resourceVersion");
             metadata.remove("uid");
         }
         let Ok(object) = serde_json::from_value::<DynamicObject>(document.clone()) else {
             continue;
         };
-        // Of a run that was broken off, or declared twice: the last one counts.
+        // The object may be left from an aborted run, or be declared twice: the last one counts.
         remove(&api, &object.name_any()).await;
         match api.create(&PostParams::default(), &object).await {
             Ok(_) => accepted.push(document),
-            // Refused by the schema or its rules.
+            // The schema or its rules refuse it.
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 404 | 422) => {}
             Err(error) => panic!("{}: {error}", document["metadata"]["name"]),
         }
@@ -238,7 +239,7 @@ fn toolcrib(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What it prints, as text.
+/// Returns the program's output as text.
 fn answer(arguments: &[&str]) -> String {
     let output = toolcrib(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -249,7 +250,7 @@ fn answer(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What one agent has and was denied, without what only a cluster knows.
+/// Explains one agent, without the parts that only a cluster knows.
 fn explained(arguments: &[&str]) -> Value {
     let mut value: Value = serde_json::from_str(&answer(arguments)).unwrap();
     value.as_object_mut().unwrap().remove("cluster");
@@ -283,7 +284,7 @@ async fn golden_cases_compile_to_the_same_online() {
         check(case, &accepted);
         delete(&client, &accepted).await;
     }
-    // Most cases are about what the API server lets in.
+    // Most cases concern objects that the API server accepts.
     assert!(
         whole * 2 > cases.len(),
         "{whole} of {} cases are taken whole",
@@ -316,7 +317,7 @@ fn check(case: &Path, accepted: &[Value]) {
         let offline = explained(&[&asked[..], &["-f", file]].concat());
         assert_eq!(offline, explained(&asked), "{}: {name}", case.display());
     }
-    // Applying once more what is there changes nothing for anybody.
+    // Applying the same objects again changes nothing for any agent.
     assert_eq!(
         answer(&["plan", "-f", file]),
         "nothing changes for any agent\n",
@@ -325,7 +326,7 @@ fn check(case: &Path, accepted: &[Value]) {
     );
 }
 
-/// What the cluster has, and nobody there names yet.
+/// Objects of the cluster that no object there refers to yet.
 const LAKE: &str = r#"
 {apiVersion: v1, kind: Service, metadata: {name: fish, namespace: lake-of-plans}, spec: {ports: [{port: 80}]}}
 ---
@@ -375,7 +376,7 @@ fn values(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn other_objects_and_other_namespaces_count() {
+async fn objects_of_other_namespaces_count() {
     let client = client().await;
     define(&client).await;
     let lake = create(&client, &values(LAKE)).await;
@@ -411,7 +412,7 @@ async fn other_objects_and_other_namespaces_count() {
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_read_is_said() {
+async fn unreadable_objects_are_reported() {
     let output = toolcrib(&["explain", "otter", "-n", "default", "--as", "nobody"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");

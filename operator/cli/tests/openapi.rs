@@ -1,10 +1,12 @@
-//! OpenAPI documents become surfaces that compile, case by case.
+//! Converts OpenAPI documents to Surfaces that compile, case by case.
 //!
-//! Each folder of `openapi/` holds a `document` of some version and `arguments` (one line
-//! each; `surface from-openapi document --name fish --namespace pond` goes before them). What
-//! must come: `surface.yaml`, `report.txt` (exit code and what was said), and `compiled.txt`:
-//! what an agent gets that was granted all of it, and what the compiler says. To write them
-//! anew after a change, and read the difference in review:
+//! Each folder of `openapi/` holds a `document` of some version and `arguments` (one per line,
+//! after
+//! `surface from-openapi document --name fish --namespace pond`). The expected files are
+//! `surface.yaml`, `report.txt` (exit code and standard error), and `compiled.txt`: the tools of
+//! an
+//! agent that is granted all of them, and the compiler's findings. The command below writes them
+//! anew; read the difference in review:
 //!
 //! ```sh
 //! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test openapi
@@ -22,7 +24,7 @@ use std::process::ExitCode;
 use common::{lines, report, run, suite, text};
 use toolcrib_golden::here;
 
-/// An agent that may call all of the surface, and what it needs beside.
+/// An agent that may call all tools of the surface, with the objects that it needs.
 const AGENT: &str = r#"
 apiVersion: toolcrib.dev/v1alpha1
 kind: Agent
@@ -68,9 +70,9 @@ fn check(case: &Path) -> BTreeMap<PathBuf, String> {
     fs::write(files.path().join("surface.yaml"), &made.stdout).unwrap();
     let compiled = run(files.path(), &["compile", "-f", ".", "-o", "table"]);
     if made.status.success() {
-        // Whatever the document says: what was made of it compiles.
-        let said = report(&compiled, &compiled.stderr);
-        assert_eq!(compiled.status.code(), Some(0), "{said}");
+        // A Surface of any document compiles.
+        let errors = report(&compiled, &compiled.stderr);
+        assert_eq!(compiled.status.code(), Some(0), "{errors}");
     }
     BTreeMap::from([
         ("surface.yaml".into(), text(&made.stdout)),

@@ -1,9 +1,9 @@
-//! Commands become objects that run and serve them, case by case.
+//! Converts commands to objects that run and serve them, case by case.
 //!
-//! Each folder of `stdio/` holds `arguments` (one line each; `surface from-stdio` goes before
-//! them). What must come: `objects.yaml`, and `report.txt` with the exit code, what was said,
-//! and what the compiler says of the Surface. To write them anew after a change, and read the
-//! difference in review:
+//! Each folder of `stdio/` holds `arguments` (one per line, after `surface from-stdio`). The
+//! expected files are `objects.yaml`, and `report.txt` with the exit code, standard error, and the
+//! compiler's findings on the Surface. The command below writes them anew; read the difference in
+//! review:
 //!
 //! ```sh
 //! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test stdio
@@ -24,8 +24,8 @@ use toolcrib_golden::here;
 fn main() -> ExitCode {
     suite(here!(), "stdio", check)
         .test(
-            "what_no_object_could_hold_is_refused",
-            what_no_object_could_hold_is_refused,
+            "names_that_no_object_can_have_are_refused",
+            names_that_no_object_can_have_are_refused,
         )
         .run()
 }
@@ -48,15 +48,15 @@ fn check(case: &Path) -> BTreeMap<PathBuf, String> {
     ])
 }
 
-fn what_no_object_could_hold_is_refused() {
+fn names_that_no_object_can_have_are_refused() {
     let refused = |arguments: &[&str], word: &str| {
         let mut all = vec!["surface", "from-stdio"];
         all.extend(arguments);
         all.extend(["--", "fish-mcp"]);
         let output = run(Path::new("."), &all);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = text(&output.stderr);
-        assert!(said.contains(word), "{said}");
+        let errors = text(&output.stderr);
+        assert!(errors.contains(word), "{errors}");
     };
     refused(&["Fish", "--image", "fish:1"], "a-z");
     refused(&["fish"], "--image");

@@ -1,4 +1,4 @@
-//! `surface discover`.
+//! The arguments of `surface discover`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ pub struct DiscoverArgs {
     /// The surface's name
     #[arg(value_parser = dns_label)]
     pub name: String,
-    /// The namespace of the Surface; else with --in-cluster the kubeconfig's own, and `default`
-    /// without
+    /// The namespace of the Surface; without it, `default`, or with --in-cluster the kubeconfig's
+    /// own
     #[arg(short, long, value_parser = dns_label)]
     pub namespace: Option<String>,
     #[command(flatten)]
@@ -23,19 +23,22 @@ pub struct DiscoverArgs {
     /// File with a bearer token for --url
     #[arg(long, value_name = "PATH", requires = "url")]
     pub token_file: Option<PathBuf>,
-    /// File with the certificate authorities (PEM) of --url's server, in place of the public ones
+    /// File with the certificate authorities (PEM) of --url's server, instead of the public ones
     #[arg(long, value_name = "PATH", requires = "url")]
     pub ca_file: Option<PathBuf>,
-    /// File with headers for the server, one `Name: value` a line
+    /// File with headers for the server, one `Name: value` per line
     #[arg(long, value_name = "PATH", conflicts_with = "stdio")]
     pub header_file: Option<PathBuf>,
-    /// The Service that a new Surface names; else the URL's host, or with --stdio the Service
+    /// The Service that a new Surface names; without it, the URL's host, or with --stdio the
+    /// Service
     /// that from-stdio writes
     #[arg(long, value_name = "NAME:PORT", value_parser = service_address)]
     pub service: Option<Address>,
-    /// YAML or JSON file, or a folder of them, with the Surface as it was reviewed: all of it
-    /// stays but for the tools that go over MCP. May be repeated. With --in-cluster it is the
-    /// cluster's
+    /// YAML or JSON file, or a folder of them, with the reviewed Surface. The server's tools
+    /// replace
+    /// those that are called over MCP; all else stays. May be repeated. With --in-cluster the
+    /// Surface is
+    /// the cluster's
     #[arg(
         short = 'f',
         long = "filename",
@@ -43,16 +46,16 @@ pub struct DiscoverArgs {
         conflicts_with = "in_cluster"
     )]
     pub paths: Vec<PathBuf>,
-    /// Print what changed and nothing else; exit with 1 if anything did
+    /// Print only the changes; exit with 1 if there are some
     #[arg(long, conflicts_with = "apply")]
     pub check: bool,
-    /// Write the tools into the cluster's Surface, and nothing else of it
+    /// Write the tools into the cluster's Surface, and nothing else
     #[arg(long, requires = "in_cluster")]
     pub apply: bool,
-    /// With --apply: what is lost, and what there is to look at, was read
+    /// With --apply: confirm that lost tools and new remarks were reviewed
     #[arg(long, requires = "apply")]
     pub yes: bool,
-    /// With --apply: take the tools over from who has written them
+    /// With --apply: take over tools that another field manager has written
     #[arg(long, requires = "apply")]
     pub force_conflicts: bool,
     #[command(flatten)]
@@ -62,17 +65,17 @@ pub struct DiscoverArgs {
     pub command: Vec<OsString>,
 }
 
-/// Where the server is.
+/// The address of the server.
 #[derive(ClapArgs)]
 #[group(required = true, multiple = false)]
 pub struct ServerArgs {
-    /// Its endpoint, as https://mcp.example.com/mcp
+    /// The URL of its endpoint, such as https://mcp.example.com/mcp
     #[arg(long, value_name = "URL", value_parser = endpoint)]
     pub url: Option<url::Url>,
-    /// A program of this machine, which is started
+    /// Start the program on this machine
     #[arg(long, requires = "command")]
     pub stdio: bool,
-    /// The Service of the cluster's Surface, or for a new one that of --service, by the API
+    /// Ask the Service of the cluster's Surface, or of --service for a new one, through the API
     /// server's proxy
     #[arg(long)]
     pub in_cluster: bool,

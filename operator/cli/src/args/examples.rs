@@ -1,7 +1,6 @@
-//! Examples and exit codes of each verb, as `--help` and the reference show them.
+//! Examples and exit codes of each verb, for `--help` and the reference.
 //!
-//! Invariant: every line that begins with the command is one that it takes; a test reads all
-//! of them.
+//! Invariant: the command accepts each example; a test parses all of them.
 
 pub const COMPILE: &str = "\
 Examples:

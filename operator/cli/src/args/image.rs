@@ -1,4 +1,4 @@
-//! `surface from-image`.
+//! The arguments of `surface from-image`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::openapi::Address;
 
 #[derive(ClapArgs)]
 pub struct FromImageArgs {
-    /// The image, as for docker pull
+    /// The image, in the form of docker pull
     #[arg(value_name = "REF")]
     pub image: Reference,
     /// The surface's name
@@ -24,32 +24,32 @@ pub struct FromImageArgs {
     /// The Service that runs the image, for a new Surface
     #[arg(long, value_name = "NAME:PORT", value_parser = service_address, conflicts_with = "url")]
     pub service: Option<Address>,
-    /// Where the image runs, for a new Surface, if it is not behind a Service
+    /// The URL at which the image runs, for a new Surface without a Service
     #[arg(long, value_name = "URL", value_parser = url_address)]
     pub url: Option<Address>,
-    /// YAML or JSON file, or a folder of them, with the Surface as it was reviewed: all of it
-    /// stays but for what the image says. May be repeated
+    /// YAML or JSON file, or a folder of them, with the reviewed Surface. The image's descriptor
+    /// replaces the Surface's; all else stays. May be repeated
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Print what changed and nothing else; exit with 1 if anything did
+    /// Print only the changes; exit with 1 if there are some
     #[arg(long, requires = "paths")]
     pub check: bool,
-    /// Of an image for many platforms, the one that is read
+    /// The platform to read, if the image is for several
     #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64", value_parser = Platform::parse)]
     pub platform: Platform,
-    /// The docker config with the registry's credential under `auths`; else
-    /// ~/.docker/config.json, if it is there
+    /// The docker config with the registry's credential under `auths`; without it,
+    /// ~/.docker/config.json if it exists
     #[arg(long, value_name = "PATH")]
     pub docker_config: Option<PathBuf>,
-    /// Speak to the registry without TLS; only to one of this machine
+    /// Connect to the registry without TLS, which only a registry on this machine may use
     #[arg(long)]
     pub plain_http: bool,
-    /// What is printed
+    /// The part that is printed
     #[arg(short, long, value_enum, default_value_t = DescribedAs::Surface, conflicts_with = "check")]
     pub output: DescribedAs,
 }
 
-/// As images name it.
+/// A platform in the form of images: os, architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
     pub os: String,

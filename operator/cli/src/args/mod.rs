@@ -1,5 +1,6 @@
-//! The command line. Here: verbs and arguments; [`examples`] is what follows them in the help,
-//! [`image`] and [`discover`] have the arguments of one verb each, [`values`] reads the arguments that are more than a word.
+//! The command line: verbs and arguments. [`examples`] holds the text after them in the help,
+//! [`image`] and [`discover`] the arguments of one verb each, [`values`] the parsers of structured
+//! arguments.
 
 mod discover;
 mod examples;
@@ -18,7 +19,9 @@ use crate::print::{Format, Output};
 use crate::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 pub use discover::DiscoverArgs;
 pub use image::{FromImageArgs, Platform};
-pub use values::{Description, DnsEgress, Place, PlaceOf, SecretFrom, ValueFrom, VariableFrom};
+pub use values::{
+    AddressTarget, Description, DnsEgress, LocalAddress, SecretFrom, ValueFrom, VariableFrom,
+};
 use values::{dns_label, service_address, url_address};
 
 /// Governed tools for AI agents: what every agent may do, from files or from a cluster.
@@ -37,10 +40,10 @@ pub enum Verb {
     /// Print pods as they would be after injection
     #[command(after_help = examples::INJECT)]
     Inject(InjectArgs),
-    /// Say which object gives an agent its tools, or why one is withheld
+    /// Name the object that gives an agent its tools, or the reason for withholding one
     #[command(after_help = examples::EXPLAIN)]
     Explain(ExplainArgs),
-    /// Show one surface as it was resolved: tools, schemas, tiers, digest, who has what
+    /// Show one resolved surface: tools, schemas, tiers, digest, and the agents that use it
     #[command(after_help = examples::INSPECT)]
     Inspect(InspectArgs),
     /// Show surfaces, the grants on them, the agents that have them, and their pods
@@ -49,13 +52,13 @@ pub enum Verb {
     /// Turn a Clawdapus pod file into objects for review
     #[command(after_help = examples::IMPORT)]
     Import(ImportArgs),
-    /// Say who would gain or lose what if these files were applied
+    /// Show which agents would gain or lose which tools if these files were applied
     #[command(after_help = examples::PLAN)]
     Plan(PlanArgs),
-    /// Check policy tests: may this agent make this call, and what would be sent
+    /// Run policy tests: may this agent make this call, and which request would be sent
     #[command(after_help = examples::TEST)]
     Test(TestArgs),
-    /// Write Surfaces from what others publish
+    /// Write Surfaces from an OpenAPI document, an MCP server or an image
     #[command(subcommand, after_help = examples::SURFACE)]
     Surface(SurfaceVerb),
     /// Run a program behind the real mediator on this machine
@@ -64,20 +67,22 @@ pub enum Verb {
     /// Print a completion script, for kubectl or a shell
     #[command(after_help = examples::COMPLETION)]
     Completion {
-        /// What completes
-        shell: Completes,
+        /// The program that completes: kubectl or a shell
+        shell: CompletionShell,
     },
 }
 
-/// What a completion script asks with, as kubectl names it: the words of the line follow, the last
-/// of them to be completed. No verb, so that clap offers it to nobody who misspelt another.
+/// The word with which a completion script calls this program, as in kubectl. The words of the
+/// line
+/// follow; the last one is incomplete. It is no verb, so clap never suggests it for a misspelt
+/// verb.
 pub const COMPLETE: &str = "__complete";
 
-/// What asks for completions.
+/// The programs that can complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Completes {
-    /// `kubectl toolcrib`: put the script on the PATH as kubectl_complete-toolcrib. It knows
-    /// the names of agents, surfaces and tools, too
+pub enum CompletionShell {
+    /// `kubectl toolcrib`: put the script on the PATH as kubectl_complete-toolcrib. It also offers
+    /// the names of agents, surfaces and tools
     Kubectl,
     /// `kubectl-toolcrib` in bash
     Bash,
@@ -91,15 +96,15 @@ pub enum Completes {
     Zsh,
 }
 
-/// How the operator of the cluster is set up, where that is not as the chart has it: it is
-/// part of what is compiled.
+/// The operator's settings that compile depends on, if they differ from the chart's defaults.
 #[derive(Clone, Debug, Default, PartialEq, ClapArgs)]
 pub struct OperatorArgs {
     /// The operator's namespace
     #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_NAMESPACE", value_name = "NAME", default_value = DEFAULT_OPERATOR)]
     pub operator_namespace: String,
-    /// Hosts that no surface or provider may have, separated by commas. Without -f, they are
-    /// read from the cluster where you may
+    /// Hosts that are refused for surfaces and providers, separated by commas. Without -f, they
+    /// are
+    /// read from the cluster if you may read them
     #[arg(
         long,
         help_heading = OPERATOR,
@@ -108,14 +113,15 @@ pub struct OperatorArgs {
         value_delimiter = ','
     )]
     pub refused_hosts: Vec<String>,
-    /// Where names are resolved, which `egress: Declared` opens: egress rules as JSON
+    /// Egress rules, as JSON, for the cluster's name servers, which `egress: Declared` allows
     #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_DNS_EGRESS", value_name = "RULES", value_parser = DnsEgress::parse)]
     pub dns_egress: Option<DnsEgress>,
-    /// The cluster's domain: what follows `name.namespace.svc`
+    /// The cluster's domain: the part after `name.namespace.svc`
     #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_CLUSTER_DOMAIN", value_name = "DOMAIN")]
     pub cluster_domain: Option<ClusterDomain>,
-    /// Ranges of addresses inside the cluster, separated by commas, to which a url by name
-    /// opens nothing with `egress: Declared`
+    /// Ranges of addresses inside the cluster, separated by commas. With `egress: Declared`, a url
+    /// with
+    /// a public name does not open them
     #[arg(
         long,
         help_heading = OPERATOR,
@@ -126,12 +132,12 @@ pub struct OperatorArgs {
     pub cluster_ranges: Vec<String>,
 }
 
-/// Each of them says so, since a heading for the next ones would hold for all that follow.
-const OPERATOR: &str = "As the operator is set up";
-/// Where the chart's documentation puts it.
+/// Set on each argument: `next_help_heading` would hold for all later arguments too.
+const OPERATOR: &str = "Settings of the operator";
+/// Namespace of the operator in the chart's documentation.
 const DEFAULT_OPERATOR: &str = "toolcrib-system";
 
-/// Where the objects come from.
+/// The files with the objects.
 #[derive(ClapArgs)]
 pub struct FileArgs {
     /// YAML or JSON file, or a folder of them (with its subfolders), or - for standard input;
@@ -142,19 +148,21 @@ pub struct FileArgs {
     pub operator: OperatorArgs,
 }
 
-/// Where the objects come from: files, or a cluster.
+/// The source of the objects: files, or a cluster.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct SourceArgs {
     /// YAML or JSON file, or a folder of them (with its subfolders), or - for standard input;
-    /// may be repeated. Without it, the cluster is asked, with your own rights
+    /// may be repeated. Without it, the cluster is read with your own rights
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// With -f: take Secrets that are not among the files to be as their users need them, as
-    /// where they are kept elsewhere
+    /// With -f: assume that Secrets outside the files exist as their users need them, for Secrets
+    /// that
+    /// are kept elsewhere
     #[arg(long, requires = "paths")]
     pub assume_secrets: bool,
-    /// With -f: take Services that surfaces name and that are not among the files to be there, with
-    /// the ports that the surfaces name, as where another team has them
+    /// With -f: assume that Services outside the files exist with the ports that surfaces name,
+    /// for
+    /// Services of another team
     #[arg(long, requires = "paths")]
     pub assume_services: bool,
     #[command(flatten)]
@@ -163,11 +171,11 @@ pub struct SourceArgs {
     pub operator: OperatorArgs,
 }
 
-/// Which cluster, as for kubectl.
+/// The cluster, as in kubectl.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct ClusterArgs {
-    /// Only this namespace; else the kubeconfig's own. With -f: that of objects that name
-    /// none, and where a name alone is not clear
+    /// Only this namespace; else the kubeconfig's own. With -f: the namespace of objects that name
+    /// none, and of a name that is not unique
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// All namespaces of the cluster
@@ -177,7 +185,7 @@ pub struct ClusterArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Where the cluster is, and who asks.
+/// The API server, and the user for its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ClapArgs)]
 pub struct ConnectionArgs {
     /// The kubeconfig's context
@@ -186,7 +194,7 @@ pub struct ConnectionArgs {
     /// The kubeconfig; else KUBECONFIG, else ~/.kube/config
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
-    /// Ask as this user
+    /// Send requests as this user
     #[arg(long = "as", value_name = "USER")]
     pub impersonate: Option<String>,
 }
@@ -198,7 +206,7 @@ pub struct CompileArgs {
     /// Only this agent
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
-    /// How the answer is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
     pub output: Format,
 }
@@ -213,7 +221,7 @@ pub struct InjectArgs {
     /// The mediator's image
     #[arg(long, default_value = concat!("docker.io/toolcrib/sidecar:", env!("CARGO_PKG_VERSION")))]
     pub image: String,
-    /// How the pods are printed
+    /// Output format of the pods
     #[arg(short, long, value_enum, default_value_t = PodFormat::Yaml)]
     pub output: PodFormat,
 }
@@ -232,9 +240,9 @@ pub struct ExplainArgs {
     pub source: SourceArgs,
     /// The agent's name
     pub agent: String,
-    /// One tool, as SURFACE.TOOL; without it, all that the agent has or was denied
+    /// One tool, as SURFACE.TOOL; without it, all tools that are granted or withheld
     pub tool: Option<String>,
-    /// How the answer is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -245,7 +253,7 @@ pub struct InspectArgs {
     pub source: SourceArgs,
     /// The surface's name
     pub surface: String,
-    /// How the answer is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -254,7 +262,7 @@ pub struct InspectArgs {
 pub struct TreeArgs {
     #[command(flatten)]
     pub source: SourceArgs,
-    /// How the answer is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -263,14 +271,14 @@ pub struct TreeArgs {
 pub struct PlanArgs {
     #[command(flatten)]
     pub files: FileArgs,
-    /// What is in force now, from files or folders; may be repeated. Without it, the cluster
-    /// is asked, with your own rights
+    /// Files or folders with the objects that are in force now; may be repeated. Without it, the
+    /// cluster is read with your own rights
     #[arg(long, value_name = "PATH", conflicts_with_all = ["context", "kubeconfig", "impersonate", "all_namespaces"])]
     pub against: Vec<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// What is not among the files counts as deleted, as with `kubectl apply --prune` or a
-    /// GitOps tool; in a cluster, Toolcrib's objects in the namespaces that the files name
+    /// Count objects that are not among the files as deleted, like `kubectl apply --prune` or a
+    /// GitOps tool. In a cluster, this concerns Toolcrib's objects in the namespaces of the files
     #[arg(long)]
     pub prune: bool,
     /// Only this agent
@@ -285,7 +293,7 @@ pub struct PlanArgs {
     /// Exit with 3 if anything differs
     #[arg(long)]
     pub fail_on_change: bool,
-    /// How the answer is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -294,7 +302,7 @@ pub struct PlanArgs {
 pub struct TestArgs {
     #[command(flatten)]
     pub files: FileArgs,
-    /// How the answer is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -303,31 +311,31 @@ pub struct TestArgs {
 pub struct ImportArgs {
     /// The pod file (claw-pod.yml); contracts, skills and descriptors are read from its folder
     pub pod_file: PathBuf,
-    /// Objects that are there already, such as Services and ModelProviders: they are not
-    /// written, and the result is checked together with them. May be repeated
+    /// Existing objects, such as Services and ModelProviders. They are not written, and the result
+    /// is checked together with them. May be repeated
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub existing: Vec<PathBuf>,
-    /// The namespace of all objects; else the pod's name
+    /// The namespace of all objects; without it, the pod's name
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Where variables have their values; else .env beside the pod file, if it is there
+    /// File with the values of variables; without it, .env beside the pod file if it exists
     #[arg(long, value_name = "PATH")]
     pub env_file: Option<PathBuf>,
-    /// Write the variables' values into the Secrets; without it, they are written as ${NAME}
+    /// Write the variables' values into the Secrets; without it, the Secrets hold ${NAME}
     #[arg(long)]
     pub with_secrets: bool,
-    /// A service's claw.describe descriptor. Else the pod file's describe-file, else
+    /// The file of a service's claw.describe descriptor. Without it, the pod file's describe-file,
+    /// else
     /// .claw-discovered/SERVICE.claw-describe.json. May be repeated
     #[arg(long, value_name = "SERVICE=FILE", value_parser = Description::parse)]
     pub describe: Vec<Description>,
-    /// A model provider that agents use, where neither cllama-env nor models names one. May
-    /// be repeated
+    /// A model provider for agents, if neither cllama-env nor models names one. May be repeated
     #[arg(long, value_enum, value_name = "NAME")]
     pub provider: Vec<KnownProvider>,
-    /// Folder to write numbered files to; without it, all goes to standard output
+    /// Folder for the numbered files; without it, standard output
     #[arg(short, long, value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
-    /// Replace files that are in the folder already
+    /// Replace existing files in the folder
     #[arg(long, requires = "output_dir")]
     pub force: bool,
 }
@@ -337,31 +345,31 @@ pub enum SurfaceVerb {
     /// A Surface from an OpenAPI 3.0, OpenAPI 3.1 or Swagger 2.0 document
     #[command(after_help = examples::FROM_OPENAPI)]
     FromOpenapi(FromOpenApiArgs),
-    /// Deployment, Service, NetworkPolicy, Secret and Surface of an MCP server that speaks over
-    /// its standard streams
+    /// Deployment, Service, NetworkPolicy, Secret and Surface of an MCP server that uses its
+    /// standard streams
     #[command(after_help = examples::FROM_STDIO)]
     FromStdio(FromStdioArgs),
-    /// A Surface from what an image says of its service, or what changed there since it was
-    /// reviewed
+    /// A Surface from the descriptor in an image, or the changes of that descriptor since the
+    /// review
     #[command(after_help = examples::FROM_IMAGE)]
     FromImage(FromImageArgs),
-    /// A Surface from what an MCP server lists, or what changed there since it was reviewed
+    /// A Surface from the tools of an MCP server, or the changes of these tools since the review
     #[command(after_help = examples::DISCOVER)]
     Discover(DiscoverArgs),
 }
 
 #[derive(ClapArgs)]
 pub struct FromStdioArgs {
-    /// The name of all objects; the Secret's ends in `-mcp`
+    /// The name of all objects; the name of the Secret ends in `-mcp`
     #[arg(value_parser = dns_label)]
     pub name: String,
-    /// The namespace of all
+    /// The namespace of all objects
     #[arg(short, long, default_value = "default", value_parser = dns_label)]
     pub namespace: String,
-    /// The image that has the server's program; it needs nothing of Toolcrib's
+    /// The image with the server's program; it needs nothing of Toolcrib's
     #[arg(long)]
     pub image: String,
-    /// The image that has the wrapper
+    /// The image with the wrapper
     #[arg(long, value_name = "IMAGE", default_value = WRAPPER_IMAGE)]
     pub wrapper_image: String,
     /// A variable of the program, from a key of a Secret in the namespace. May be repeated
@@ -385,27 +393,27 @@ pub struct FromOpenApiArgs {
     /// The namespace of the Surface, its Secret and its Service
     #[arg(short, long, default_value = "default")]
     pub namespace: String,
-    /// The Service that serves it; its paths keep the base path of the document's server
+    /// The Service that serves it; paths keep the base path of the document's server
     #[arg(long, value_name = "NAME:PORT", value_parser = service_address, conflicts_with = "url")]
     pub service: Option<Address>,
-    /// Where it is; else at the document's first server
+    /// The URL of the service; without it, the document's first server
     #[arg(long, value_name = "URL", value_parser = url_address)]
     pub url: Option<Address>,
-    /// Only these operations: a tag, an operationId, or "METHOD /path"; * stands for anything.
+    /// Only these operations: a tag, an operationId, or "METHOD /path"; * matches any text.
     /// May be repeated
     #[arg(long, value_name = "PATTERN")]
     pub include: Vec<String>,
-    /// Not these operations. May be repeated
+    /// All operations but these. May be repeated
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
-    /// What is printed
+    /// The part that is printed
     #[arg(short, long, value_enum, default_value_t = DescribedAs::Surface)]
     pub output: DescribedAs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DescribedAs {
-    /// The Surface as YAML; if it names a Secret that is to be made, that too, without a value
+    /// The Surface as YAML; also the Secret that it needs, without a value
     Surface,
     /// The claw.describe descriptor alone, as JSON
     Descriptor,
@@ -418,24 +426,24 @@ pub struct RunArgs {
     /// The agent that the program runs as
     #[arg(long, value_name = "NAME")]
     pub agent: String,
-    /// The agent's namespace, where the name alone is not clear
+    /// The agent's namespace, if the name alone is not unique
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Where a surface is on this machine: SURFACE=URL, or provider:NAME=URL for a model
-    /// provider. A URL without a path keeps the path that the object gives. May be repeated
-    #[arg(long, value_name = "SURFACE=URL", value_parser = Place::parse)]
-    pub at: Vec<Place>,
-    /// A credential that is not in the files: NAMESPACE/NAME/KEY=env:VARIABLE, or
+    /// The address of a surface on this machine: SURFACE=URL, or provider:NAME=URL for a model
+    /// provider. A URL without a path keeps the path of the object. May be repeated
+    #[arg(long, value_name = "SURFACE=URL", value_parser = LocalAddress::parse)]
+    pub at: Vec<LocalAddress>,
+    /// A credential outside the files: NAMESPACE/NAME/KEY=env:VARIABLE, or
     /// =file:PATH. The program does not get the variable. May be repeated
     #[arg(long, value_name = "NAMESPACE/NAME/KEY=env:VARIABLE", value_parser = SecretFrom::parse)]
     pub secret: Vec<SecretFrom>,
     /// Send a credential of --secret to several hosts without asking
     #[arg(long)]
     pub yes: bool,
-    /// The mediator's program; else toolcrib-sidecar beside this program, else on PATH
+    /// The mediator's program; without it, toolcrib-sidecar beside this program, else on PATH
     #[arg(long, value_name = "PATH")]
     pub sidecar: Option<PathBuf>,
-    /// Folder to keep the record in (history.jsonl); else it is gone at the end
+    /// Folder for the record (history.jsonl); without it, the record is deleted at the end
     #[arg(long, value_name = "DIR")]
     pub history_dir: Option<PathBuf>,
     /// Print the mediator's log lines to standard error
@@ -453,11 +461,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_command_line_is_valid() {
         Args::command().debug_assert();
     }
 
-    /// Every verb, with all that are below.
+    /// Returns every verb with its subcommands.
     fn verbs(command: &Command) -> Vec<Command> {
         let below = command.get_subcommands().filter(|verb| !verb.is_hide_set());
         let below: Vec<Command> = below.flat_map(verbs).collect();
@@ -465,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_says_what_it_is() {
+    fn every_verb_and_argument_has_help() {
         let mut silent = Vec::new();
         for verb in verbs(&Args::command()) {
             let name = verb.get_name().to_owned();
@@ -492,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verbs_own_arguments_stand_under_no_heading_of_others() {
+    fn only_operator_arguments_have_a_help_heading() {
         for verb in verbs(&Args::command()) {
             for argument in verb.get_arguments() {
                 let is_operators = [
@@ -515,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_has_examples_and_takes_them() {
+    fn every_verb_accepts_its_own_examples() {
         let prefix = "kubectl toolcrib ";
         for verb in verbs(&Args::command()).iter().skip(1) {
             let name = verb.get_name();

@@ -1,4 +1,4 @@
-//! Values of arguments that are more than a word.
+//! Parsers of structured arguments.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use toolcrib_crds::EgressRule;
 
 use crate::openapi::Address;
 
-/// `--dns-egress`: one value, though it is a list.
+/// `--dns-egress`: a list of egress rules in one argument.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DnsEgress(pub Vec<EgressRule>);
 
@@ -70,7 +70,7 @@ impl VariableFrom {
     }
 }
 
-/// A name that a Service may have, too.
+/// Parses a name that is also valid for a Service.
 pub fn dns_label(text: &str) -> Result<String, String> {
     let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = text.len() <= 63
@@ -96,7 +96,7 @@ pub fn service_address(text: &str) -> Result<Address, String> {
         .ok_or_else(|| "is not of the form NAME:PORT".to_owned())
 }
 
-/// One without a credential, which would be shown wherever the URL is.
+/// Parses a URL without a credential, which would be shown wherever the URL is.
 pub fn endpoint(text: &str) -> Result<url::Url, String> {
     let Address::Url(url) = url_address(text)? else {
         return Err("is no URL".to_owned());
@@ -122,26 +122,26 @@ pub fn url_address(text: &str) -> Result<Address, String> {
 
 /// `--at`: an address on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub of: PlaceOf,
+pub struct LocalAddress {
+    pub of: AddressTarget,
     pub url: url::Url,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlaceOf {
-    /// By the name that the agent knows it by.
+pub enum AddressTarget {
+    /// The agent's alias of the surface.
     Surface(String),
     Provider(String),
 }
 
-impl Place {
+impl LocalAddress {
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, url) = text
             .split_once('=')
             .ok_or("is not of the form SURFACE=URL")?;
         let of = match name.strip_prefix("provider:") {
-            Some(provider) => PlaceOf::Provider(provider.to_string()),
-            None => PlaceOf::Surface(name.to_string()),
+            Some(provider) => AddressTarget::Provider(provider.to_string()),
+            None => AddressTarget::Surface(name.to_string()),
         };
         let url = url::Url::parse(url)
             .map_err(|error| format!("{url}: {error}: wanted http(s)://host:port"))?;
@@ -154,14 +154,14 @@ impl Place {
     }
 }
 
-/// `--secret`: one credential and where its value is.
+/// `--secret`: a credential, and where its value is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretFrom {
     pub reference: SecretKeyRef,
     pub value: ValueFrom,
 }
 
-/// Never the value itself: arguments can be read by every process of the machine.
+/// The source of a value. It is never the value: every process can read arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueFrom {
     Variable(String),
@@ -187,12 +187,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_surface_or_a_provider() {
-        let place = Place::parse("provider:den=http://127.0.0.1:9/v1").unwrap();
-        assert_eq!(place.of, PlaceOf::Provider("den".into()));
+    fn an_address_is_that_of_a_surface_or_a_provider() {
+        let place = LocalAddress::parse("provider:den=http://127.0.0.1:9/v1").unwrap();
+        assert_eq!(place.of, AddressTarget::Provider("den".into()));
         assert_eq!(
-            Place::parse("pond=http://127.0.0.1:9").unwrap().of,
-            PlaceOf::Surface("pond".into())
+            LocalAddress::parse("pond=http://127.0.0.1:9").unwrap().of,
+            AddressTarget::Surface("pond".into())
         );
         for wrong in [
             "pond",
@@ -200,12 +200,12 @@ mod tests {
             "pond=ftp://a",
             "pond=http://a/?q=1",
         ] {
-            assert!(Place::parse(wrong).is_err(), "{wrong}");
+            assert!(LocalAddress::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn an_endpoint_is_what_a_surface_can_hold() {
+    fn an_endpoint_has_no_credential_query_or_fragment() {
         assert!(endpoint("https://fish.test/mcp").is_ok());
         for wrong in [
             "fish.test/mcp",
@@ -213,8 +213,8 @@ mod tests {
             "https://fish.test/mcp?key=otter",
             "https://fish.test/mcp#otter",
         ] {
-            let said = endpoint(wrong).unwrap_err();
-            assert!(!said.contains("otter"), "{said}");
+            let error = endpoint(wrong).unwrap_err();
+            assert!(!error.contains("otter"), "{error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Errors of the API server, with what to do about them.
+//! Errors of the API server, with advice for the user.
 
 use crate::failure::Failure;
 

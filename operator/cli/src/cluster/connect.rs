@@ -1,4 +1,4 @@
-//! The user's cluster, as kubectl finds it.
+//! The connection to the user's cluster, configured as in kubectl.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use crate::{
     tls,
 };
 
-/// Connected, as far as is known before the first question.
+/// A connection to a cluster. The first question shows whether it works.
 pub struct Session {
     runtime: tokio::runtime::Runtime,
     config: Config,
     client: Client,
-    /// For messages.
+    /// Address of the API server, for messages.
     server: String,
-    /// The namespace that the command is about; `None`: all.
+    /// The command's namespace; `None`: all namespaces.
     pub namespace: Option<String>,
     default_namespace: String,
     operator: OperatorArgs,
 }
 
-/// For everything that one command reads. Longer than a large cluster takes.
+/// Limit on all reads of one command. A large cluster takes less.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// For a completion: somebody waits with a half-typed word.
+/// Limit on a completion: the user waits with an incomplete word.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Session {
@@ -68,18 +68,18 @@ impl Session {
         })
     }
 
-    /// Of objects that name none.
+    /// Namespace of objects that name none.
     pub fn default_namespace(&self) -> &str {
         &self.default_namespace
     }
 
-    /// With what `files` name besides.
+    /// Reads the cluster, including the objects that `files` refer to.
     pub fn read(&self, scope: Scope, files: Option<&Inputs>) -> Result<Cluster, Failure> {
         self.ask(read_all(&self.client, &scope, &self.operator, files))?
             .map_err(|broken| self.failure(broken))
     }
 
-    /// All namespaces; only these, and a note, where the user may not.
+    /// Reads all namespaces. If the user may not, it reads `namespaces` alone and adds a note.
     pub fn read_widely(
         &self,
         namespaces: BTreeSet<String>,
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// The names of a kind's objects, for completion: at once or not at all.
+    /// Returns the names of a kind's objects for completion, or none if that takes long.
     pub fn names<K>(&self) -> BTreeSet<String>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned,
@@ -112,14 +112,14 @@ impl Session {
         found.into_iter().map(|found| found.key.name).collect()
     }
 
-    /// The names of the cluster's namespaces, for completion.
+    /// Returns the names of the cluster's namespaces, for completion.
     pub fn namespaces(&self) -> BTreeSet<String> {
         let found = self.at_once::<Namespace>(&Scope::All);
         found.into_iter().map(|found| found.key.name).collect()
     }
 
-    /// What agents of this name have, and what is withheld from them, for completion: their status
-    /// says it, so no surface is read.
+    /// Returns the tools of agents of this name, withheld ones too, for completion. They come from
+    /// status, so no surface is read.
     pub fn tools(&self, agent: Option<&str>) -> BTreeSet<String> {
         let found = self.at_once::<Agent>(&Scope::of(self.namespace.clone()));
         found
@@ -152,14 +152,14 @@ impl Session {
         &self.client
     }
 
-    /// One that takes each answer as it is: the usual one asks again where a Service has no pod.
+    /// Returns a client that never retries: the usual one retries if a Service has no pod.
     pub(super) fn client_without_retry(&self) -> Result<Client, Failure> {
         let mut config = self.config.clone();
         config.default_retry = false;
         Ok(client(&self.runtime, config)?)
     }
 
-    /// Until it has ended, which it does by itself.
+    /// Waits for work that has a limit of its own.
     pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -191,7 +191,7 @@ fn client(runtime: &tokio::runtime::Runtime, config: Config) -> anyhow::Result<C
     Client::try_from(config).with_context(|| format!("cannot speak to the API server {server}"))
 }
 
-/// `--kubeconfig`, else KUBECONFIG, else ~/.kube/config, else the pod that this runs in.
+/// Reads `--kubeconfig`, else KUBECONFIG, else ~/.kube/config, else the configuration of this pod.
 async fn config(args: &ConnectionArgs) -> anyhow::Result<Config> {
     let options = KubeConfigOptions {
         context: args.context.clone(),

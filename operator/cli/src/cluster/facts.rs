@@ -1,7 +1,6 @@
-//! What a Secret's metadata tells of it.
+//! The facts about a Secret that its metadata holds.
 //!
-//! The names of its keys stand in its managed fields, so that they are known without a value
-//! ever leaving the API server.
+//! The managed fields hold the names of its keys, so no value ever leaves the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +19,7 @@ pub fn of_secret(metadata: &ObjectMeta) -> SecretFacts {
     )
 }
 
-/// The keys that anybody wrote. `None`: nothing tells; somebody cleared the managed fields.
+/// Returns the keys that any manager wrote; `None` if the managed fields were cleared.
 fn keys(managed: &[ManagedFieldsEntry]) -> Option<BTreeSet<String>> {
     let written: Vec<&Value> = managed
         .iter()
@@ -57,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_that_any_manager_wrote() {
+    fn keys_of_all_managers_are_known() {
         let entry = |fields: Value| json!({"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields});
         let data = entry(json!({"f:data": {".": {}, "f:token": {}}, "f:type": {}}));
         let more = entry(json!({"f:data": {"f:other": {}}}));

@@ -1,9 +1,9 @@
 //! The objects of a cluster, read with the user's own rights, as [`LoadResult`] inputs.
 //!
-//! The same inputs that files give, and the same compiler behind them: so a question has
-//! the same answer from both. Values of Secrets are never asked for, only their metadata.
-//! What the user may not read is Unknown, and said. Nothing is written, but the tools of one
-//! Surface where that is what was asked for ([`surface`]).
+//! Files give the same inputs to the same compiler, so a question has the same answer from both.
+//! Values of Secrets are never read, only their metadata. Objects that the user may not read are
+//! Unknown, with a note. Nothing is written, except the tools of one Surface on request
+//! ([`surface`]).
 
 mod advice;
 mod connect;
@@ -36,21 +36,22 @@ pub use read::Scope;
 use read::{ListItem, each, get, list};
 pub use surface::{Conflicts, StoredSurface};
 
-/// Objects and lists that compile may ask for. The objects of Toolcrib's kinds count as well, so
-/// this is far above a large cluster.
+/// Limit on the objects and lists that compile asks for. Objects of Toolcrib's kinds count as
+/// well,
+/// so it is far above a large cluster.
 const MOST_KEYS: usize = 1_000_000;
 
-/// What was read.
+/// The objects that were read.
 pub struct Cluster {
     pub loaded: LoadResult,
     /// Pods of agents; `None`: the user may not list them.
     pub pods: Option<Vec<PodFacts>>,
-    /// What could not be read, and what is assumed instead.
+    /// Objects that could not be read, and the assumptions in their place.
     pub notes: BTreeSet<String>,
 }
 
 impl Cluster {
-    /// On standard error, so that they stand beside any output.
+    /// Prints the notes to standard error, so that they can stand beside any output.
     pub fn print_notes(&self) {
         for note in &self.notes {
             eprintln!("note: {note}");
@@ -62,12 +63,12 @@ impl Cluster {
 enum ReadError {
     /// A request failed.
     Api { doing: String, error: kube::Error },
-    /// The objects name more than is read.
+    /// The objects refer to more objects than the bound allows.
     TooMany(OverBound),
 }
 
-/// The objects of our kinds, as they came.
-struct Ours {
+/// The objects of Toolcrib's kinds, as listed.
+struct ToolcribObjects {
     surfaces: Vec<ListItem<Surface>>,
     agents: Vec<ListItem<Agent>>,
     grants: Vec<ListItem<ToolGrant>>,
@@ -75,8 +76,8 @@ struct Ours {
     providers: Vec<ListItem<ModelProvider>>,
 }
 
-/// `files`: objects that are to be laid over the cluster's. What they name may be there already,
-/// so it is read as well.
+/// Reads the cluster. `files` holds objects that will replace those of the cluster; the objects
+/// that they refer to are read as well.
 async fn read_all(
     client: &Client,
     scope: &Scope,
@@ -85,19 +86,19 @@ async fn read_all(
 ) -> Result<Cluster, ReadError> {
     let mut notes = BTreeSet::new();
     let settings = operator::settings(client, given, &mut notes).await;
-    let ours = Ours {
+    let ours = ToolcribObjects {
         surfaces: list(client, scope).await?,
         agents: list(client, scope).await?,
         grants: list(client, scope).await?,
         defaults: list(client, scope).await?,
         providers: list(client, scope).await?,
     };
-    // Services are read below, by name, so none of them is missing by accident.
+    // Services are read below, by name, so none is missing by accident.
     let synced = Synced::check(&Synced::KINDS.into_iter().collect())
         .expect("all kinds were named as filled");
     let mut inputs = Inputs::online(synced, settings);
     note_all_left_out(&ours, &mut notes);
-    set_ours(&mut inputs, ours);
+    set_toolcrib_objects(&mut inputs, ours);
     complete(client, scope, &mut inputs, files, &mut notes).await?;
     let pods = pods::list(client, scope, &mut notes).await?;
     Ok(Cluster {
@@ -114,8 +115,8 @@ async fn read_all(
     })
 }
 
-/// Reads what the objects refer to, those of the cluster and what they become with the files,
-/// until nothing that compile looks at is missing.
+/// Reads the objects that the cluster's objects refer to, before and after the files replace some
+/// of them, until compile misses none.
 async fn complete(
     client: &Client,
     scope: &Scope,
@@ -140,8 +141,8 @@ async fn complete(
     }
 }
 
-/// Reads these keys, as far as the lists of `scope` have not answered them. `sides`: the objects
-/// that refer to them.
+/// Reads the keys that the lists of `scope` have not answered. `sides`: the objects that refer to
+/// them.
 async fn read_missing(
     client: &Client,
     scope: &Scope,
@@ -160,7 +161,8 @@ async fn read_missing(
             Key::ServiceAt(address) => {
                 addresses.insert(address);
             }
-            // Lists of Toolcrib's own kinds: those of the scope were read, and no more is shown.
+            // Lists of Toolcrib's own kinds. Those of the scope were read, and the output shows no
+            // other ones.
             Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::In(..) => {}
         }
     }
@@ -178,7 +180,7 @@ async fn read_missing(
     Ok(())
 }
 
-/// Surfaces of other namespaces than those that were listed.
+/// Reads Surfaces outside the listed namespaces.
 async fn surfaces(
     client: &Client,
     scope: &Scope,
@@ -203,7 +205,7 @@ async fn surfaces(
     Ok(())
 }
 
-fn set_ours(inputs: &mut Inputs, ours: Ours) {
+fn set_toolcrib_objects(inputs: &mut Inputs, ours: ToolcribObjects) {
     for found in ours.surfaces {
         set(inputs, Kind::Surface, found, take_surface);
     }
@@ -255,7 +257,7 @@ fn set<K>(
     }
 }
 
-fn note_all_left_out(ours: &Ours, notes: &mut BTreeSet<String>) {
+fn note_all_left_out(ours: &ToolcribObjects, notes: &mut BTreeSet<String>) {
     note_left_out(Kind::Surface, &ours.surfaces, notes);
     note_left_out(Kind::Agent, &ours.agents, notes);
     note_left_out(Kind::ToolGrant, &ours.grants, notes);
@@ -263,8 +265,8 @@ fn note_all_left_out(ours: &Ours, notes: &mut BTreeSet<String>) {
     note_left_out(Kind::ModelProvider, &ours.providers, notes);
 }
 
-/// Objects that the operator has no room for, as their status says. Whether a change of them, or of
-/// others, makes room is known to the operator alone.
+/// Notes the objects that the operator has no room for, by their status. Only the operator knows
+/// whether a change makes room.
 fn note_left_out<K: Conditioned>(
     kind: Kind,
     objects: &[ListItem<K>],
@@ -287,7 +289,7 @@ fn take_surface(inputs: &mut Inputs, key: &ObjectRef, surface: Surface) {
     }
 }
 
-/// An Agent over its budget is still there: what it has must be taken away.
+/// Adds an Agent. One over its budget stays, without its spec: it must lose its tools.
 fn take_agent(inputs: &mut Inputs, key: &ObjectRef, mut agent: Agent) {
     if !within_budget(inputs, Kind::Agent, key, &agent, &agent.spec) {
         agent.spec = AgentSpec::default();
@@ -295,8 +297,8 @@ fn take_agent(inputs: &mut Inputs, key: &ObjectRef, mut agent: Agent) {
     inputs.set_agent(Arc::new(agent));
 }
 
-/// Notes an object that weighs too much, as the operator and files do, or that the operator has no
-/// room for, as its status says.
+/// Notes an object that is over its budget, by the rule of the operator and of files, or for which
+/// the operator has no room by its status.
 fn within_budget(
     inputs: &mut Inputs,
     kind: Kind,
@@ -312,8 +314,8 @@ fn within_budget(
     false
 }
 
-/// Services by their names. One that may not be read is taken to be as the surface says: the
-/// operator reads it, whoever asks.
+/// Reads Services by name. A Service that the user may not read is assumed to match its Surface:
+/// the operator can read it.
 async fn services(
     client: &Client,
     inputs: &mut Inputs,
@@ -332,7 +334,7 @@ async fn services(
                 inputs.set_service(key, ServiceFacts::from_object(&service));
             }
             Presence::Absent => {}
-            // Only perhaps a Service: most names of two labels are somebody's domain.
+            // The host only looks like a Service's: most names of two labels are public domains.
             Presence::Unknown(_) if !is_named(sides, &key) => {}
             Presence::Unknown(why) => {
                 notes.insert(format!(
@@ -364,7 +366,7 @@ fn is_named(sides: &[Inputs], service: &ObjectRef) -> bool {
     })
 }
 
-/// The Services that have one of these addresses: nothing but a list tells.
+/// Finds the Services with one of these addresses, which takes a list of all Services.
 async fn services_at(
     client: &Client,
     inputs: &mut Inputs,
@@ -396,7 +398,7 @@ async fn services_at(
     Ok(())
 }
 
-/// Labels of agents' namespaces, where a surface's consent depends on them.
+/// Reads labels of agents' namespaces if a surface's consent depends on them.
 async fn namespaces(
     client: &Client,
     inputs: &mut Inputs,
@@ -427,7 +429,7 @@ async fn namespaces(
     Ok(())
 }
 
-/// Secrets by their metadata.
+/// Reads the metadata of Secrets.
 async fn secrets(
     client: &Client,
     inputs: &mut Inputs,

@@ -1,5 +1,4 @@
-//! How the cluster's operator is set up: part of what it compiles, and so of what is compiled
-//! here.
+//! The settings of the cluster's operator, on which its compilations depend.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +10,8 @@ use toolcrib_compile::Settings;
 use crate::args::OperatorArgs;
 use crate::operator;
 
-/// As its Deployment says. Where that cannot be read, as flags say, or the chart; and it is
-/// noted, unless flags did.
+/// Reads the operator's Deployment. If that is not possible, flags or the chart's defaults apply,
+/// with a note unless flags are set.
 pub async fn settings(
     client: &Client,
     given: &OperatorArgs,
@@ -48,7 +47,7 @@ pub async fn settings(
     operator::settings(given)
 }
 
-/// A note where none of the controller's pods is available: nobody keeps status up to date then.
+/// Returns a note if no pod of the controller is available: status is then out of date.
 fn unavailable(controller: &Deployment) -> Option<String> {
     let status = controller.status.as_ref();
     let available = status.and_then(|status| status.available_replicas);

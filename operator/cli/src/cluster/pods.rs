@@ -1,4 +1,4 @@
-//! The pods that run as agents.
+//! The pods of agents.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ use super::read::Scope;
 #[serde(rename_all = "camelCase")]
 pub struct PodFacts {
     pub pod: ObjectRef,
-    /// The Agent that it says it is.
+    /// The Agent that its label names.
     pub agent: ObjectRef,
     pub phase: String,
     pub mediated: bool,
 }
 
-/// `None`: the user may not list pods.
+/// Lists the pods of agents; `None` if the user may not list pods.
 pub async fn list(
     client: &Client,
     scope: &Scope,
@@ -68,7 +68,7 @@ fn facts(pod: &Pod) -> Option<PodFacts> {
 }
 
 impl PodFacts {
-    /// Whether it has loaded what is compiled, as far as the Agent's status tells.
+    /// Describes whether the pod has loaded the compiled files, by the Agent's status.
     pub fn standing(&self, agent: Option<&Agent>) -> &'static str {
         if !self.mediated {
             return "no mediator";

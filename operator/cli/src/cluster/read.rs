@@ -1,5 +1,5 @@
-//! Lists and single objects. Each object is decoded from its own text: one that does not
-//! read is one that does not read, and not the end of the list.
+//! Reads lists and single objects. Each object is decoded by itself, so an object that cannot be
+//! decoded does not end the list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,12 @@ use toolcrib_compile::{ObjectRef, Presence};
 
 use super::ReadError;
 
-/// Questions at a time: a large cluster takes seconds, a small one is not flooded.
+/// Limit on parallel requests: a large cluster takes seconds, a small one is not flooded.
 const AT_ONCE: usize = 16;
 /// Objects per page.
 const PAGE: u32 = 500;
 
-/// Which namespaces are looked at.
+/// The namespaces that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     All,
@@ -28,7 +28,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// One, or all.
+    /// One namespace, or all.
     pub fn of(namespace: Option<String>) -> Self {
         namespace.map_or(Self::All, |one| Self::Namespaces(BTreeSet::from([one])))
     }
@@ -40,7 +40,7 @@ impl Scope {
         }
     }
 
-    /// What to list, one by one; `None`: everything at once.
+    /// Returns the namespaces to list one by one; `None` stands for all at once.
     pub fn namespaces(&self) -> Vec<Option<&str>> {
         match self {
             Self::All => vec![None],
@@ -51,7 +51,7 @@ impl Scope {
     }
 }
 
-/// An object of a list; `Err`: why it does not read.
+/// An object of a list. `Err`: why it cannot be decoded.
 pub struct ListItem<K> {
     pub key: ObjectRef,
     pub object: Result<K, String>,
@@ -63,7 +63,7 @@ impl<K> ListItem<K> {
     }
 }
 
-/// All objects of a kind, page by page.
+/// Lists all objects of a kind, page by page.
 pub async fn list<K>(client: &Client, scope: &Scope) -> Result<Vec<ListItem<K>>, ReadError>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
@@ -110,7 +110,7 @@ where
     }
 }
 
-/// One object of ours by name.
+/// Reads an object of one of Toolcrib's kinds by name.
 pub async fn get_one<K>(
     client: &Client,
     key: ObjectRef,
@@ -133,7 +133,7 @@ where
     get(&K::kind(&()), &key, text.await)
 }
 
-/// What is known of one object: that it may not be read is an answer, too.
+/// Converts an answer to a presence; a forbidden object is Unknown, not an error.
 pub fn get<T>(
     kind: &str,
     key: &ObjectRef,
@@ -152,7 +152,7 @@ pub fn get<T>(
     }
 }
 
-/// The answers to one question about each of these, in order.
+/// Asks one question about each of these; returns the answers in order.
 pub async fn each<T, F>(
     keys: BTreeSet<ObjectRef>,
     ask: impl Fn(ObjectRef) -> F,
@@ -170,12 +170,12 @@ where
         .await
 }
 
-/// Errs only where not even the name can be read.
+/// Fails only if not even the name can be decoded.
 fn decode<K: Resource<DynamicType = ()> + DeserializeOwned>(
     text: &str,
 ) -> Result<ListItem<K>, serde_json::Error> {
     #[derive(Deserialize)]
-    struct Named {
+    struct MetadataOnly {
         metadata: Name,
     }
     #[derive(Deserialize)]
@@ -184,7 +184,7 @@ fn decode<K: Resource<DynamicType = ()> + DeserializeOwned>(
         #[serde(default)]
         namespace: String,
     }
-    let Name { name, namespace } = serde_json::from_str::<Named>(text)?.metadata;
+    let Name { name, namespace } = serde_json::from_str::<MetadataOnly>(text)?.metadata;
     let text = without_managed_fields(text)?;
     let object = toolcrib_crds::decode(&K::kind(&()), &text).map_err(|error| error.to_string());
     Ok(ListItem {
@@ -193,7 +193,7 @@ fn decode<K: Resource<DynamicType = ()> + DeserializeOwned>(
     })
 }
 
-/// They mirror an object's depth, and nobody here reads them.
+/// Removes the managed fields: they are as deep as the object, and not used here.
 fn without_managed_fields(text: &str) -> Result<String, serde_json::Error> {
     type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
     let mut object: Members<'_> = serde_json::from_str(text)?;
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_does_not_read_keeps_its_name() {
+    fn an_undecodable_object_keeps_its_name() {
         let text =
             r#"{"metadata": {"name": "otter", "namespace": "pond"}, "spec": {"surfaces": 7}}"#;
         let found: ListItem<Agent> = decode(text).unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_of_any_depth_do_no_harm() {
+    fn managed_fields_of_any_depth_are_accepted() {
         let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
         let text = format!(
             r#"{{"metadata": {{"managedFields": {deep}, "name": "otter", "namespace": "pond"}}, "spec": {{}}}}"#

@@ -1,7 +1,7 @@
-//! One Surface of the cluster, for review: read, its service asked, its tools written.
+//! One Surface of the cluster, for review: reads it, asks its service, writes its tools.
 //!
-//! The service is reached by the API server's proxy: one right, on one Service, and no port of
-//! this machine is opened.
+//! The service is reached through the API server's proxy: that takes one right on one Service, and
+//! opens no port on this machine.
 
 use kube::Resource as _;
 use kube::api::{GetParams, Patch, PatchParams};
@@ -17,12 +17,12 @@ use crate::mcp::http::Http;
 
 /// A Surface as the API server has it.
 pub struct StoredSurface {
-    /// What somebody wrote of it.
+    /// The object without the fields that the API server adds.
     pub surface: Value,
     version: Value,
 }
 
-/// What if somebody else has written the tools?
+/// The treatment of tools that another manager has written.
 #[derive(Clone, Copy)]
 pub enum Conflicts {
     Refuse,
@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// An MCP server behind a Service.
+    /// Returns an MCP server behind a Service.
     pub fn server(
         &self,
         service: &str,
@@ -60,7 +60,7 @@ impl Session {
         Ok(Http::proxied(self.client_without_retry()?, path, headers))
     }
 
-    /// The tools into the Surface that was read, if it is still that one.
+    /// Writes the tools into the Surface, if it is unchanged since it was read.
     pub fn apply_tools(
         &self,
         held: &StoredSurface,
@@ -73,7 +73,7 @@ impl Session {
         let patch = json!({
             "apiVersion": Surface::api_version(&()),
             "kind": Surface::kind(&()),
-            // With the version, since what was shown was the difference to that one.
+            // The version makes sure that the reviewed difference is still the real one.
             "metadata": {"name": key.name, "namespace": key.namespace, "resourceVersion": held.version},
             "spec": {"descriptor": {"version": 2, "tools": tools}},
         });
@@ -127,7 +127,7 @@ impl StoredSurface {
     }
 }
 
-/// Of fields that others have, or of a version that is no longer the one that was read.
+/// Describes a conflict: other managers own the fields, or the Surface has changed since.
 fn conflict(key: &ObjectRef, status: &kube::core::Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let is_field = |reason: &str| reason == "FieldManagerConflict";
@@ -144,8 +144,8 @@ fn conflict(key: &ObjectRef, status: &kube::core::Status) -> String {
     }
 }
 
-/// Each name is one segment of the API server's path, whatever characters an object has in it: else
-/// a Surface would choose what its reviewer asks of the API server.
+/// Returns a proxy path in which each name is one segment, whatever characters it has. Otherwise a
+/// Surface could choose the requests that its reviewer sends to the API server.
 fn proxy_path(service: &str, namespace: &str, path: &str) -> String {
     let segment = |text: &str| -> String {
         let bytes = text.bytes().map(|byte| match byte {
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_surface_chooses_no_other_path_of_the_api_server() {
+    fn a_surface_cannot_choose_another_path_of_the_api_server() {
         assert_eq!(
             proxy_path("https:carp:8443", "pond", "/v1/mcp"),
             "/api/v1/namespaces/pond/services/https:carp:8443/proxy/v1/mcp"

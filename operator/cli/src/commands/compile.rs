@@ -13,13 +13,13 @@ use crate::{
     args::CompileArgs,
     failure::Failure,
     print,
-    sources::{self, From, ObjectScope},
+    sources::{self, ObjectScope, ObjectSource},
 };
 
 pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     let objects = sources::objects(&args.source, ObjectScope::Namespace)?;
     let (loaded, namespace) = (&objects.loaded, &objects.namespace);
-    if matches!(objects.from, From::Files) && loaded.inputs.is_without_ours() {
+    if matches!(objects.from, ObjectSource::Files) && loaded.inputs.is_without_ours() {
         return Err(Failure::usage("no object of toolcrib.dev in the files"));
     }
     if let Some(agent) = &args.agent {
@@ -35,7 +35,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     };
     let compilations: Vec<&Compilation> = all.values().filter(wanted).collect();
 
-    // Of one agent only what concerns it; of all, the findings of objects that no agent uses.
+    // For one agent, only its own findings; for all, also those of objects that no agent uses.
     let mut found: Vec<Diagnostic> = compilations
         .iter()
         .flat_map(|compilation| compilation.diagnostics.clone())
@@ -58,7 +58,7 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     Ok(findings.exit_code())
 }
 
-/// Findings on each object by itself.
+/// Returns the findings on each object by itself.
 pub(super) fn of_objects(inputs: &Inputs) -> Vec<Diagnostic> {
     let surfaces = inputs
         .surfaces()

@@ -1,6 +1,8 @@
-//! `surface discover`: an MCP server's tools as a Surface for review, or what changed since.
+//! `surface discover`: an MCP server's tools as a Surface for review, or their changes since the
+//! review.
 //!
-//! Exit codes: 0; 1 when the server cannot be asked, or with `--check` its tools are not the
+//! Exit codes: 0; 1 when the server cannot be asked, or with `--check` if its tools differ from
+//! the
 //! reviewed ones; 2 when a file cannot be used.
 
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use rustls::RootCertStore;
 use serde_json::{Value, json};
 
 use super::in_cluster;
-use super::review::{self, Listing, Name};
+use super::review::{self, Listing, SurfaceName};
 use crate::args::{ConnectionArgs, DiscoverArgs};
 use crate::failure::Failure;
 use crate::mcp::client::Server;
@@ -38,18 +40,18 @@ pub fn discover(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
             "--check compares with a Surface: name its file with -f, or ask with --in-cluster",
         ));
     }
-    let name = Name {
+    let name = SurfaceName {
         name: &args.name,
         namespace: args.namespace.as_deref().unwrap_or("default"),
     };
     let reviewed = review::reviewed(&name, &args.paths)?;
     let listed = list(args, headers)?;
     let listing = Listing::of(reviewed.as_ref(), &listed, "the server's list")?;
-    listing.say_drift();
+    listing.print_drift();
     if args.check {
         return Ok(listing.verdict());
     }
-    listing.say_remarks();
+    listing.print_remarks();
     let surface = match reviewed {
         Some(surface) => review::with_mcp_tools(surface, listing.tools),
         None => review::new_surface(&name, spec(args, listing.tools)),
@@ -74,7 +76,7 @@ fn list(args: &DiscoverArgs, headers: HeaderMap) -> Result<Vec<Value>, Failure> 
     Ok(listed?)
 }
 
-/// The certificate authorities that may vouch for the server: those of the file, or the public ones.
+/// Reads the certificate authorities for the server: those of the file, or the public ones.
 fn roots(ca_file: Option<&PathBuf>) -> Result<RootCertStore, Failure> {
     let Some(path) = ca_file else {
         let public = webpki_roots::TLS_SERVER_ROOTS.iter().cloned();
@@ -85,7 +87,7 @@ fn roots(ca_file: Option<&PathBuf>) -> Result<RootCertStore, Failure> {
     Ok(certificates.into_iter().collect())
 }
 
-/// What `--token-file` and `--header-file` hold. No message shows a value.
+/// Reads `--token-file` and `--header-file`. No message shows a value.
 fn headers(args: &DiscoverArgs) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     let mut add = |path: &Path, name: &[u8], value: &str| {
@@ -127,7 +129,7 @@ fn text(path: &PathBuf) -> Result<String, Failure> {
     }
 }
 
-/// Of a new Surface.
+/// The spec of a new Surface.
 fn spec(args: &DiscoverArgs, now: BTreeMap<String, Value>) -> Value {
     let path = args
         .server
@@ -143,7 +145,7 @@ fn spec(args: &DiscoverArgs, now: BTreeMap<String, Value>) -> Value {
             spec["service"] = json!({"name": name, "port": port});
         }
         (_, Some(url)) => spec["url"] = url.origin().ascii_serialization().into(),
-        // As `from-stdio` makes it.
+        // The Service that `from-stdio` would write.
         (_, None) => {
             spec["service"] = json!({"name": args.name, "port": crate::wrapped::WRAPPED_PORT});
             spec["auth"] = wrapped::auth(&args.name);

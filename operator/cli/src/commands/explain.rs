@@ -1,5 +1,6 @@
-//! `explain`: which object gives an agent a tool, or what withholds it; in a cluster, what
-//! is in force in its pods.
+//! `explain`: the object that gives an agent a tool, or the reason for withholding it; in a
+//! cluster,
+//! also the state of its pods.
 
 use std::process::ExitCode;
 
@@ -17,16 +18,16 @@ use crate::{
     cluster::PodFacts,
     failure::Failure,
     print,
-    sources::{self, From, ObjectScope, Objects},
+    sources::{self, ObjectScope, ObjectSource, Objects},
 };
 
-/// What an agent has, and what it was denied.
+/// The explanation answer: the tools of an agent, and those that are withheld.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Whole<'a> {
+struct Explanation<'a> {
     agent: &'a ObjectRef,
     mode: Mode,
-    /// Whether the runner may call the tools itself, beside `mode: Mediated`.
+    /// Whether the runner may also call the tools itself, beside `mode: Mediated`.
     native: bool,
     manifest_digest: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,31 +35,32 @@ struct Whole<'a> {
     tools: Vec<GivenTool>,
     feeds: Vec<String>,
     providers: Vec<&'a str>,
-    withheld: Vec<NotGiven>,
+    withheld: Vec<WithheldItem>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cluster: Option<InCluster>,
+    cluster: Option<ClusterState>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct NotGiven {
+struct WithheldItem {
     name: String,
     code: &'static str,
     message: String,
 }
 
-/// What the operator and the pods say.
+/// The state in the cluster, from the Agent's status and its pods.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct InCluster {
-    compiled: Compiled,
+struct ClusterState {
+    compiled: ManifestState,
     conditions: Vec<ConditionLine>,
     pods: Vec<PodLine>,
 }
 
-impl InCluster {
-    /// The condition that keeps the tools from the pods, unless the tools themselves are withheld:
-    /// the lines about those have the reason of each.
+impl ClusterState {
+    /// Returns the condition that keeps the tools from the pods. It is left out if the tools
+    /// themselves
+    /// are withheld, since their lines hold the reasons.
     fn failure(&self) -> Option<&ConditionLine> {
         let mut conditions = self.conditions.iter();
         conditions.find(|line| {
@@ -68,7 +70,7 @@ impl InCluster {
         })
     }
 
-    /// Whether the objects of the agent could not be written.
+    /// Whether the operator could not write the agent's objects.
     fn is_not_written(&self) -> bool {
         let compiled = ConditionType::Compiled.as_str();
         let mut conditions = self.conditions.iter();
@@ -76,11 +78,11 @@ impl InCluster {
     }
 }
 
-/// The operator's manifest, held against the one that was compiled here.
+/// The comparison of the operator's manifest with the one compiled here.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-enum Compiled {
+enum ManifestState {
     Same,
-    /// The operator has not caught up, or it sees something that this user does not.
+    /// The operator is behind, or it reads objects that this user may not read.
     Different,
     NotYet,
 }
@@ -105,7 +107,7 @@ struct PodLine {
 
 pub fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     let objects = sources::objects(&args.source, ObjectScope::Namespace)?;
-    // What is not read as it is written is missing below.
+    // Undecodable objects are missing in the answer below.
     print::findings(&objects.loaded, []);
     let agent = sources::find_agent(
         &objects.loaded,
@@ -116,21 +118,24 @@ pub fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     let compilation = compile(&objects.loaded.inputs, &agent)
         .with_context(|| format!("the agent {agent} cannot be compiled"))?;
     let (text, code) = match &args.tool {
-        None => (whole(args, &objects, &compilation)?, ExitCode::SUCCESS),
+        None => (
+            explanation(args, &objects, &compilation)?,
+            ExitCode::SUCCESS,
+        ),
         Some(tool) => one(args, &objects, &compilation, tool)?,
     };
     print::to_stdout(&text).context("cannot write to standard output")?;
     Ok(code)
 }
 
-fn whole(
+fn explanation(
     args: &ExplainArgs,
     objects: &Objects,
     compilation: &Compilation,
 ) -> anyhow::Result<String> {
     let refusal = compilation.refusal.as_ref();
     let feeds = &compilation.files.feeds.0;
-    let whole = Whole {
+    let explanation = Explanation {
         agent: &compilation.agent,
         mode: compilation.files.agent.mode,
         native: compilation.files.agent.native,
@@ -151,7 +156,7 @@ fn whole(
         withheld: compilation
             .withheld
             .iter()
-            .map(|withheld| NotGiven {
+            .map(|withheld| WithheldItem {
                 name: withheld.what.clone(),
                 code: withheld.code.name(),
                 message: withheld.message.clone(),
@@ -160,22 +165,22 @@ fn whole(
         cluster: in_cluster(objects, compilation),
     };
     match args.output {
-        Output::Table => Ok(whole_text(&whole)),
-        Output::Json | Output::Yaml => print::value(&whole, args.output),
+        Output::Table => Ok(explanation_text(&explanation)),
+        Output::Json | Output::Yaml => print::value(&explanation, args.output),
     }
 }
 
-fn in_cluster(objects: &Objects, compilation: &Compilation) -> Option<InCluster> {
-    let From::Cluster(pods) = &objects.from else {
+fn in_cluster(objects: &Objects, compilation: &Compilation) -> Option<ClusterState> {
+    let ObjectSource::Cluster(pods) = &objects.from else {
         return None;
     };
     let mut agents = objects.loaded.inputs.agents();
     let agent = agents.find(|(key, _)| **key == compilation.agent)?.1;
     let status = agent.status.clone().unwrap_or_default();
     let compiled = match &status.manifest_digest {
-        None => Compiled::NotYet,
-        Some(digest) if *digest == compilation.manifest_digest => Compiled::Same,
-        Some(_) => Compiled::Different,
+        None => ManifestState::NotYet,
+        Some(digest) if *digest == compilation.manifest_digest => ManifestState::Same,
+        Some(_) => ManifestState::Different,
     };
     let conditions = status
         .conditions
@@ -188,7 +193,7 @@ fn in_cluster(objects: &Objects, compilation: &Compilation) -> Option<InCluster>
         });
     let pods = pods.iter().flatten();
     let own = pods.filter(|pod| pod.agent == compilation.agent);
-    Some(InCluster {
+    Some(ClusterState {
         compiled,
         conditions: conditions.collect(),
         pods: own.map(|pod| pod_line(pod, agent)).collect(),
@@ -203,41 +208,41 @@ fn pod_line(pod: &PodFacts, agent: &Agent) -> PodLine {
     }
 }
 
-fn whole_text(whole: &Whole<'_>) -> String {
+fn explanation_text(explanation: &Explanation<'_>) -> String {
     let mut lines = vec![
-        format!("agent {}", whole.agent),
-        format!("mode {}", way(whole.mode, whole.native)),
-        format!("manifest {}", whole.manifest_digest),
+        format!("agent {}", explanation.agent),
+        format!("mode {}", caller(explanation.mode, explanation.native)),
+        format!("manifest {}", explanation.manifest_digest),
     ];
     lines.extend(
-        whole
+        explanation
             .refused
             .iter()
             .map(|why| format!("not accepted: {}", print::plain(why))),
     );
-    let failure = whole.cluster.as_ref().and_then(InCluster::failure);
-    let failure = failure.filter(|_| whole.refused.is_none());
+    let failure = explanation.cluster.as_ref().and_then(ClusterState::failure);
+    let failure = failure.filter(|_| explanation.refused.is_none());
     lines.splice(1..1, failure.map(not_ready));
     let mut text = lines.join("\n") + "\n";
-    if whole.tools.is_empty() {
+    if explanation.tools.is_empty() {
         text.push_str("no tools\n");
     } else {
         let row = |tool: &GivenTool| {
             let texts = [&*tool.name, tool.tier, tool.credential, &tool.by];
             texts.map(str::to_owned).to_vec()
         };
-        let rows: Vec<Vec<String>> = whole.tools.iter().map(row).collect();
+        let rows: Vec<Vec<String>> = explanation.tools.iter().map(row).collect();
         text.push_str(&print::table(
             &["TOOL", "TIER", "CREDENTIAL", "GIVEN BY"],
             &rows,
         ));
     }
-    let mut lines: Vec<String> = whole
+    let mut lines: Vec<String> = explanation
         .feeds
         .iter()
         .map(|feed| format!("feed {feed}"))
         .collect();
-    lines.extend(whole.withheld.iter().map(|withheld| {
+    lines.extend(explanation.withheld.iter().map(|withheld| {
         format!(
             "withheld {}: {}: {}",
             withheld.name, withheld.code, withheld.message
@@ -247,7 +252,7 @@ fn whole_text(whole: &Whole<'_>) -> String {
         text.push_str(&print::plain(&line));
         text.push('\n');
     }
-    if let Some(cluster) = &whole.cluster {
+    if let Some(cluster) = &explanation.cluster {
         text.push_str(&cluster_text(cluster));
     }
     text
@@ -260,8 +265,8 @@ fn not_ready(condition: &ConditionLine) -> String {
     format!("not ready: {reason}: {}", print::plain(message))
 }
 
-/// Who calls the tools.
-fn way(mode: Mode, native: bool) -> &'static str {
+/// Describes the caller of the tools.
+fn caller(mode: Mode, native: bool) -> &'static str {
     match (mode, native) {
         (Mode::Mediated, false) => "Mediated",
         (Mode::Mediated, true) => "Mediated, and /mcp for the runner",
@@ -269,19 +274,19 @@ fn way(mode: Mode, native: bool) -> &'static str {
     }
 }
 
-fn cluster_text(cluster: &InCluster) -> String {
+fn cluster_text(cluster: &ClusterState) -> String {
     let compiled = match cluster.compiled {
-        Compiled::Same => "the operator has compiled this manifest",
-        Compiled::Different if cluster.is_not_written() => {
+        ManifestState::Same => "the operator has compiled this manifest",
+        ManifestState::Different if cluster.is_not_written() => {
             "the pods keep an earlier manifest: the operator could not write this one, as the first lines say"
         }
-        Compiled::Different => {
+        ManifestState::Different => {
             "the operator has compiled another manifest: it has not caught up yet, or it sees what you may not read"
         }
-        Compiled::NotYet if cluster.failure().is_some() => {
+        ManifestState::NotYet if cluster.failure().is_some() => {
             "the pods have no manifest: the first lines say why"
         }
-        Compiled::NotYet => "the operator has not compiled this agent yet: is it running?",
+        ManifestState::NotYet => "the operator has not compiled this agent yet: is it running?",
     };
     let mut text = format!("\n{compiled}\n");
     if !cluster.conditions.is_empty() {
@@ -378,7 +383,7 @@ fn one_text(answer: &ToolExplained) -> String {
 mod tests {
     use super::*;
 
-    fn cluster(compiled: Compiled, conditions: &[[&str; 4]]) -> InCluster {
+    fn cluster(compiled: ManifestState, conditions: &[[&str; 4]]) -> ClusterState {
         let conditions = conditions.iter().map(|texts| {
             let [kind, status, reason, message] = texts.map(str::to_owned);
             ConditionLine {
@@ -388,16 +393,16 @@ mod tests {
                 message,
             }
         });
-        InCluster {
+        ClusterState {
             compiled,
             conditions: conditions.collect(),
             pods: Vec::new(),
         }
     }
 
-    fn said(refused: Option<&str>, cluster: InCluster) -> String {
+    fn text_of(refused: Option<&str>, cluster: ClusterState) -> String {
         let agent = ObjectRef::new("pond", "otter");
-        whole_text(&Whole {
+        explanation_text(&Explanation {
             agent: &agent,
             mode: Mode::Mediated,
             native: false,
@@ -414,23 +419,23 @@ mod tests {
     const WHY: &str = "no right to read in namespace pond";
 
     #[test]
-    fn an_operator_that_said_why_it_failed_is_not_asked_whether_it_runs() {
+    fn an_operator_that_reported_a_failure_is_not_asked_whether_it_runs() {
         for (status, asked) in [("False", false), ("Unknown", true)] {
             let ready = ["Ready", status, "ApplyFailed", WHY];
-            let text = said(None, cluster(Compiled::NotYet, &[ready]));
+            let text = text_of(None, cluster(ManifestState::NotYet, &[ready]));
             assert_eq!(text.contains("is it running?"), asked, "{text}");
         }
-        let text = said(None, cluster(Compiled::NotYet, &[]));
+        let text = text_of(None, cluster(ManifestState::NotYet, &[]));
         assert!(text.contains("is it running?"), "{text}");
     }
 
     #[test]
-    fn a_failure_comes_before_the_tools_and_is_said_once() {
+    fn a_failure_is_printed_once_and_before_the_tools() {
         let conditions = [
             ["Compiled", "False", "ApplyFailed", WHY],
             ["Ready", "False", "ApplyFailed", WHY],
         ];
-        let text = said(None, cluster(Compiled::Different, &conditions));
+        let text = text_of(None, cluster(ManifestState::Different, &conditions));
         let begin = format!("agent pond/otter\nnot ready: ApplyFailed: {WHY}\n");
         assert!(text.starts_with(&begin), "{text}");
         assert_eq!(text.matches(WHY).count(), 1, "{text}");
@@ -440,9 +445,9 @@ mod tests {
     #[test]
     fn a_refusal_is_not_repeated_as_a_failure() {
         let ready = ["Ready", "False", "NoModelProvider", "no model"];
-        let text = said(
+        let text = text_of(
             Some("NoModelProvider: no model"),
-            cluster(Compiled::NotYet, &[ready]),
+            cluster(ManifestState::NotYet, &[ready]),
         );
         assert!(!text.contains("not ready:"), "{text}");
     }

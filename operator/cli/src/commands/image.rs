@@ -1,8 +1,9 @@
-//! `surface from-image`: what an image says of its service as a Surface for review, or what
-//! changed since.
+//! `surface from-image`: the descriptor in an image as a Surface for review, or its changes since
+//! the review.
 //!
-//! Exit codes: 0; 1 when the image cannot be read, or with `--check` it says something else
-//! than what was reviewed; 2 when a file cannot be used.
+//! Exit codes: 0; 1 when the image cannot be read, or with `--check` if it differs from the
+//! reviewed
+//! Surface; 2 when a file cannot be used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,11 @@ use oci_client::secrets::RegistryAuth;
 use serde_json::{Value, json};
 use toolcrib_compile::names::IMAGE_ANNOTATION;
 
-use super::review::{self, Listing, Name};
+use super::review::{self, Listing, SurfaceName};
 use crate::args::{DescribedAs, FromImageArgs};
 use crate::failure::Failure;
 use crate::image::credential::credential;
-use crate::image::described::{Described, Description, find};
+use crate::image::described::{Description, DescriptorFile, find};
 use crate::image::descriptor::{drift, for_review};
 use crate::image::registry::{Access, Image};
 use crate::mcp::tools::Drift;
@@ -27,11 +28,11 @@ use crate::print;
 use crate::tls;
 use crate::wrapped;
 
-/// For all of it: an image can be large, and its lowest layer be the one.
+/// Limit on reading an image: it can be large, and its lowest layer may hold the descriptor.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 pub fn from_image(args: &FromImageArgs) -> Result<ExitCode, Failure> {
-    let name = Name {
+    let name = SurfaceName {
         name: &args.name,
         namespace: &args.namespace,
     };
@@ -50,12 +51,12 @@ pub fn from_image(args: &FromImageArgs) -> Result<ExitCode, Failure> {
     };
     let (image, described) = read(args)?;
     let mut remarks = Remarks::default();
-    let (mut surface, drift) = with(before, described.said, &mut remarks)?;
+    let (mut surface, drift) = with(before, described.description, &mut remarks)?;
     if reviewed.is_some() {
         for change in &drift {
             eprintln!("{change}");
         }
-        say_if_moved(&surface, &image);
+        note_new_digest(&surface, &image);
     }
     if args.check {
         return Ok(ExitCode::from(u8::from(!drift.is_empty())));
@@ -71,14 +72,14 @@ pub fn from_image(args: &FromImageArgs) -> Result<ExitCode, Failure> {
     }
     surface["metadata"]["annotations"][IMAGE_ANNOTATION] = image.into();
     let place = described.place;
-    let said = format!(
+    let comment = format!(
         "As {place} of the image says. Nobody may call its tools yet: a ToolGrant gives them."
     );
-    review::print(surface, said, &remarks)?;
+    review::print(surface, comment, &remarks)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a new Surface's service is.
+/// Returns the address of a new Surface's service.
 fn place(args: &FromImageArgs) -> Option<Value> {
     match args.service.as_ref().or(args.url.as_ref())? {
         Address::Service { name, port } => Some(json!({"service": {"name": name, "port": port}})),
@@ -86,8 +87,8 @@ fn place(args: &FromImageArgs) -> Option<Value> {
     }
 }
 
-/// The image by tag and digest, and what it says.
-fn read(args: &FromImageArgs) -> Result<(String, Described), Failure> {
+/// Reads the image; returns its name by tag and digest, and its descriptor.
+fn read(args: &FromImageArgs) -> Result<(String, DescriptorFile), Failure> {
     let access = access(args)?;
     tls::provide()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -156,13 +157,13 @@ fn auth(config: Option<&Path>, registry: &str) -> Result<RegistryAuth, Failure> 
     credential(&text, registry).map_err(|error| Failure::usage(format_args!("{shown} {error}")))
 }
 
-/// The Surface with what the image says, and how that differs from what it said.
+/// Puts the image's descriptor into the Surface; also returns the differences.
 fn with(
     mut surface: Value,
-    said: Description,
+    description: Description,
     remarks: &mut Remarks,
 ) -> Result<(Value, Vec<Drift>), Failure> {
-    match said {
+    match description {
         Description::Tools(listed) => {
             let listing = Listing::of(Some(&surface), &listed, "the image's list")?;
             *remarks = listing.remarks;
@@ -184,8 +185,8 @@ fn with(
     }
 }
 
-/// Not a change to review, if the image says the same.
-fn say_if_moved(surface: &Value, image: &str) {
+/// Prints the image's new digest. It is not a change to review if the descriptor is the same.
+fn note_new_digest(surface: &Value, image: &str) {
     let pinned = surface["metadata"]["annotations"][IMAGE_ANNOTATION].as_str();
     if let Some(pinned) = pinned.filter(|pinned| *pinned != image) {
         eprintln!("image: {image}, reviewed at {}", pinned.escape_debug());
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_spoken_to_without_tls() {
+    fn plain_http_is_limited_to_this_machine() {
         for local in [
             "localhost",
             "localhost:5000",

@@ -1,11 +1,10 @@
-//! `import`: a Clawdapus pod file into objects for review.
+//! `import`: converts a Clawdapus pod file to objects for review.
 //!
-//! Here: the files that it names, and the check that the result compiles. What becomes what
-//! is [`crate::import`]'s.
+//! Here: reading the files that the pod file names, and checking that the result compiles. Not
+//! here: the translation ([`crate::import`]).
 //!
-//! Exit codes: 0; 1 when something that an agent was to have is not given (the objects are
-//! written all the same, and what is missing is said); 2 when the files cannot be read or
-//! written.
+//! Exit codes: 0; 1 if an agent does not get something that the pod file gives it (the objects are
+//! written, and a finding names the loss); 2 when the files cannot be read or written.
 
 use std::{
     collections::BTreeMap,
@@ -27,9 +26,9 @@ use crate::{
     print, sources,
 };
 
-/// Larger than any contract, descriptor or pod file.
+/// Longest file, in bytes: larger than any contract, descriptor or pod file.
 const MAX_BYTES: u64 = 1 << 20;
-/// Bytes of all files that the pod file names: it may name one file for each of its services.
+/// Bytes of all files that the pod file names, since it may name some for each of its services.
 const MAX_NAMED_BYTES: u64 = 16 << 20;
 
 pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
@@ -79,7 +78,7 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What the API server and the compiler say of the result: it is what a cluster would say.
+/// Prints the findings that the API server and the compiler would report on the result.
 fn check(loaded: &LoadResult) -> ExitCode {
     let all = compile_all(&loaded.inputs);
     let mut found = of_objects(&loaded.inputs);
@@ -141,7 +140,7 @@ fn given(
     })
 }
 
-/// Objects of the namespace that is written to.
+/// Returns the existing objects of the target namespace.
 fn existing_objects(args: &ImportArgs, read: &Read, texts: &[(String, String)]) -> Existing {
     let loaded = load(texts.to_vec(), Settings::default());
     let namespace = import::namespace(&read.pod, args.namespace.as_deref());
@@ -170,7 +169,7 @@ fn existing_objects(args: &ImportArgs, read: &Read, texts: &[(String, String)]) 
     }
 }
 
-/// The descriptors that `--describe` or the pod file names, or that `claw discover` left.
+/// Reads the descriptors that `--describe` or the pod file names, or that `claw discover` left.
 fn descriptors(
     args: &ImportArgs,
     folder: &mut Folder,
@@ -222,8 +221,9 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The pod file's folder. Anybody may have written the pod file, so it names files of its own
-/// folder only, links included, and all of them together have a bound.
+/// The pod file's folder. The pod file is not trusted, so it may name files of its own folder
+/// only,
+/// links included, and all of them together have a bound.
 struct Folder {
     path: PathBuf,
     /// Bytes that may still be read.
@@ -280,7 +280,7 @@ fn write(
     let there: Vec<&str> = texts
         .iter()
         .map(|(name, _)| name.as_str())
-        // A link that leads nowhere is there, too.
+        // A dangling link counts as existing, too.
         .filter(|name| folder.join(name).symlink_metadata().is_ok())
         .collect();
     if !there.is_empty() && !force {
@@ -293,21 +293,21 @@ fn write(
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot make {}", folder.display()))
         .map_err(Failure::Usage)?;
-    let mut said = String::new();
+    let mut written = String::new();
     for (file, (name, text)) in files.iter().zip(texts) {
         let path = folder.join(name);
         write_private(&path, text)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
         let objects = toolcrib_bounds::count(file.documents.len(), "object");
-        said += &format!("{} ({objects})\n", path.display());
+        written += &format!("{} ({objects})\n", path.display());
     }
-    print::to_stdout(&said).context("cannot write to standard output")?;
+    print::to_stdout(&written).context("cannot write to standard output")?;
     Ok(())
 }
 
-/// Readable by this user alone, since a file may hold Secrets, and never through a link: the folder
-/// may be somebody else's repository. A file that is replaced is taken away first.
+/// Writes a file that only this user can read, since it may hold Secrets. It never follows a link:
+/// the folder may be a repository of another person. An existing file is removed first.
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_that_a_pod_file_names_have_a_bound_together() {
+    fn files_named_by_a_pod_file_share_a_bound() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a.json"), "x".repeat(1 << 20)).unwrap();
         let mut named = Folder::of(&folder.path().join("claw-pod.yml"));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_secrets_is_its_users_and_follows_no_link() {
+    fn a_file_with_secrets_is_private_and_written_through_no_link() {
         let folder = tempfile::tempdir().unwrap();
         let outside = folder.path().join("outside");
         let out = folder.path().join("out");
@@ -354,7 +354,7 @@ mod tests {
             documents: Vec::new(),
         }];
         let texts = [("secrets.yaml".to_owned(), "value".to_owned())];
-        // A link that leads nowhere is a file that is there.
+        // A dangling link counts as an existing file.
         assert!(write(&out, false, &files, &texts).is_err());
         assert!(!outside.exists());
         write(&out, true, &files, &texts).unwrap();

@@ -1,5 +1,5 @@
-//! `surface discover --in-cluster`: a cluster's Surface, the tools that its service lists, and
-//! with `--apply` the one with the other's.
+//! `surface discover --in-cluster`: compares a cluster's Surface with the tools that its service
+//! lists. With `--apply` it writes these tools into the Surface.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 use toolcrib_compile::ObjectRef;
 
-use super::review::{self, Listing, Name};
+use super::review::{self, Listing, SurfaceName};
 use crate::args::{ClusterArgs, DiscoverArgs, OperatorArgs};
 use crate::cluster::{Conflicts, Session, StoredSurface};
 use crate::failure::Failure;
@@ -42,7 +42,7 @@ pub fn discover(args: &DiscoverArgs, headers: HeaderMap) -> Result<ExitCode, Fai
         .wait(Server::Http(http).tools())
         .with_context(|| format!("Service {}/{service}", key.namespace))?;
     let listing = Listing::of(reviewed, &listed, "the server's list")?;
-    listing.say_drift();
+    listing.print_drift();
     match (&held, args.check, args.apply) {
         (_, true, _) => Ok(listing.verdict()),
         (Some(held), _, true) => apply(&session, held, listing, args),
@@ -53,14 +53,14 @@ pub fn discover(args: &DiscoverArgs, headers: HeaderMap) -> Result<ExitCode, Fai
             let surface = match held {
                 Some(held) => review::with_mcp_tools(held.surface.clone(), listing.tools.clone()),
                 None => {
-                    let name = Name {
+                    let name = SurfaceName {
                         name: &key.name,
                         namespace: &key.namespace,
                     };
                     review::new_surface(&name, endpoint.spec(&listing))
                 }
             };
-            listing.say_remarks();
+            listing.print_remarks();
             review::print(surface, review::NOT_GRANTED, &listing.remarks)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -96,7 +96,7 @@ fn apply(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the server is, of the Surface's own words.
+/// The address of the server, from the Surface's spec.
 struct Endpoint {
     name: String,
     port: u64,
@@ -105,13 +105,13 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// As the API server's proxy has it.
+    /// The Service in the form of the API server's proxy.
     fn service(&self) -> String {
         let scheme = if self.is_tls { "https:" } else { "" };
         format!("{scheme}{}:{}", self.name, self.port)
     }
 
-    /// Of a new Surface.
+    /// The spec of a new Surface.
     fn spec(&self, listing: &Listing) -> Value {
         json!({
             "service": {"name": self.name, "port": self.port},
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_where_the_surface_says() {
+    fn a_server_has_the_address_of_the_surface() {
         let service = json!({"name": "carp", "port": 8080});
         let here = |service: &str, path: &str| Ok((service.to_owned(), path.to_owned()));
         assert_eq!(at(json!({"service": service})), here("carp:8080", "/mcp"));

@@ -21,7 +21,7 @@ use crate::{
     sources::{self, DEFAULT_NAMESPACE},
 };
 
-/// Where a workload keeps the template of its pods.
+/// Path of the pod template in each kind of workload.
 const TEMPLATES: [(&str, &str); 6] = [
     ("Deployment", "/spec/template"),
     ("ReplicaSet", "/spec/template"),
@@ -34,7 +34,7 @@ const TEMPLATES: [(&str, &str); 6] = [
 pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
     let settings = operator::settings(&args.files.operator);
     let loaded = sources::loaded_into(&args.files.paths, args.namespace.as_deref(), settings)?;
-    // An Agent that is not read as it is written is missing below.
+    // Undecodable Agents are missing below.
     print::findings(&loaded, []);
     let namespace = args.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let config = InjectConfig {
@@ -98,7 +98,7 @@ enum Answer {
     Refused(String),
 }
 
-/// The pod that a document is, or that its workload would make.
+/// Returns the pod that a document is, or that its workload would create.
 fn pod_of(document: &OtherDocument, namespace: &str) -> anyhow::Result<Option<Value>> {
     let value = &document.value;
     let kind = value["kind"].as_str().unwrap_or_default();
@@ -133,7 +133,7 @@ fn injected(loaded: &LoadResult, value: &Value, config: &InjectConfig) -> anyhow
     let pod: Pod = toolcrib_crds::decode("Pod", &value.to_string())
         .context("the pod template cannot be decoded")?;
     let Some(name) = agent_of(&pod) else {
-        // Not ours: admission leaves it alone.
+        // The pod runs no agent, so admission leaves it unchanged.
         return Ok(Answer::Pod(value.clone()));
     };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

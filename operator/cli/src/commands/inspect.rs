@@ -1,4 +1,4 @@
-//! `inspect`: one surface as it was resolved, and who has what of it.
+//! `inspect`: one resolved surface, and the agents that use it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The verbs that read files and print.
+//! The verbs that read objects and print an answer.
 
 pub mod compile;
 pub mod discover;

@@ -1,4 +1,4 @@
-//! `plan`: who would gain or lose what if the files were applied.
+//! `plan`: the gains and losses of agents if the files were applied.
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -19,7 +19,7 @@ use crate::{
     sources,
 };
 
-/// There is what the user wanted to fail on.
+/// Exit code for a difference that the user wants to fail on.
 const REFUSED: u8 = 3;
 
 pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
@@ -57,7 +57,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     }))
 }
 
-/// Refuses a name that no agent has, before or after: nothing would change for it, whatever does.
+/// Refuses a name that no agent has before or after the change: its plan would always be empty.
 fn check_agent(args: &PlanArgs, before: &Inputs, after: &Inputs) -> Result<(), Failure> {
     let Some(name) = &args.agent else {
         return Ok(());
@@ -82,9 +82,9 @@ fn check_agent(args: &PlanArgs, before: &Inputs, after: &Inputs) -> Result<(), F
     )))
 }
 
-type Sides = (LoadResult, Inputs, Inputs);
+type LoadedSides = (LoadResult, Inputs, Inputs);
 
-fn against_files(args: &PlanArgs) -> Result<Sides, Failure> {
+fn against_files(args: &PlanArgs) -> Result<LoadedSides, Failure> {
     let namespace = args.cluster.namespace.as_deref();
     let settings = operator::settings(&args.files.operator);
     let files = sources::loaded_into(&args.files.paths, namespace, settings.clone())?;
@@ -98,9 +98,9 @@ fn against_files(args: &PlanArgs) -> Result<Sides, Failure> {
     Ok((files, before, after))
 }
 
-/// A surface's change may concern agents of any namespace, so all are looked at where the
-/// user may.
-fn against_cluster(args: &PlanArgs) -> Result<Sides, Failure> {
+/// Compares with the cluster. A surface's change may concern agents of any namespace, so all
+/// namespaces are read if the user may read them.
+fn against_cluster(args: &PlanArgs) -> Result<LoadedSides, Failure> {
     let session = Session::open(&args.cluster, &args.files.operator)?;
     let files = sources::loaded_into(
         &args.files.paths,
@@ -123,7 +123,7 @@ fn against_cluster(args: &PlanArgs) -> Result<Sides, Failure> {
     Ok((files, before, after))
 }
 
-/// Those that the files have objects in.
+/// Returns the namespaces of the objects in the files.
 fn namespaces(files: &LoadResult) -> BTreeSet<String> {
     files
         .origins
@@ -141,7 +141,7 @@ fn wanted(args: &PlanArgs, planned: &AgentPlan) -> bool {
         && fits(&args.cluster.namespace, &planned.agent.namespace)
 }
 
-/// What is wrong afterwards and was not before.
+/// Returns the findings that are there after the change and not before.
 fn new_findings(before: &Inputs, after: &Inputs) -> Vec<Diagnostic> {
     let found = |inputs| -> BTreeSet<Diagnostic> {
         compile_all(inputs)

@@ -1,5 +1,5 @@
-//! What the verbs that ask somebody else for tools share: the Surface as it was reviewed, and
-//! the one for the next review.
+//! The part that verbs share if they ask a server or an image for tools: the reviewed Surface, and
+//! the Surface for the next review.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,14 +15,14 @@ use crate::openapi::{Remark, RemarkKind, Remarks};
 use crate::print::{self, Document};
 use crate::sources;
 
-/// Who is asked about.
-pub struct Name<'a> {
+/// SurfaceName and namespace of the Surface.
+pub struct SurfaceName<'a> {
     pub name: &'a str,
     pub namespace: &'a str,
 }
 
-/// The Surface of this name among the files; `None`: no file is named.
-pub fn reviewed(of: &Name<'_>, paths: &[PathBuf]) -> Result<Option<Value>, Failure> {
+/// Finds the Surface of this name in the files; `None` if no file is named.
+pub fn reviewed(of: &SurfaceName<'_>, paths: &[PathBuf]) -> Result<Option<Value>, Failure> {
     let mut found = None;
     for (path, text) in sources::read(paths).map_err(Failure::Usage)? {
         for document in yaml::documents(&text) {
@@ -50,7 +50,7 @@ pub fn reviewed(of: &Name<'_>, paths: &[PathBuf]) -> Result<Option<Value>, Failu
     Ok(found)
 }
 
-/// Whether tools can be compared with it and put into it.
+/// Checks that tools can be compared with those of the Surface, and written into it.
 pub fn usable(surface: &Value) -> Result<(), &'static str> {
     let annotations = &surface["metadata"]["annotations"];
     if !surface["spec"].is_object() || !(annotations.is_null() || annotations.is_object()) {
@@ -68,7 +68,7 @@ pub fn usable(surface: &Value) -> Result<(), &'static str> {
 
 pub const NOT_GRANTED: &str = "Nobody may call its tools yet: a ToolGrant gives them.";
 
-/// What an MCP server lists, beside what was reviewed.
+/// The tools that an MCP server lists, compared with the reviewed ones.
 pub struct Listing {
     pub tools: BTreeMap<String, Value>,
     pub remarks: Remarks,
@@ -92,19 +92,19 @@ impl Listing {
         })
     }
 
-    pub fn say_drift(&self) {
+    pub fn print_drift(&self) {
         for change in &self.drift {
             eprintln!("{change}");
         }
     }
 
-    pub fn say_remarks(&self) {
+    pub fn print_remarks(&self) {
         for remark in &self.remarks.0 {
             eprintln!("{remark}");
         }
     }
 
-    /// With `--check`.
+    /// The exit code of `--check`.
     pub fn verdict(&self) -> ExitCode {
         ExitCode::from(u8::from(!self.drift.is_empty()))
     }
@@ -114,7 +114,7 @@ impl Listing {
         self.drift.iter().any(is_loss)
     }
 
-    /// What the reviewed tools gave nobody to look at.
+    /// Returns the remarks that do not hold for the reviewed tools already.
     pub fn new_remarks(&self, reviewed: &Value) -> Result<Vec<&Remark>, Failure> {
         let before: Vec<Value> = mcp_tools(reviewed)?.into_values().collect();
         let known = Self::of(None, &before, "the Surface's tools")?.remarks;
@@ -123,7 +123,7 @@ impl Listing {
     }
 }
 
-/// Those that go over MCP, as they were reviewed.
+/// Returns the reviewed tools that are called over MCP.
 pub fn mcp_tools(surface: &Value) -> Result<BTreeMap<String, Value>, Failure> {
     let tools: Vec<Value> = inline(surface)
         .filter(|tool| !is_http(tool))
@@ -133,7 +133,7 @@ pub fn mcp_tools(surface: &Value) -> Result<BTreeMap<String, Value>, Failure> {
         .map_err(|message| Failure::usage(format_args!("the Surface's tools: {message}")))
 }
 
-/// The Surface as it is but for its MCP tools.
+/// Replaces the MCP tools of a Surface; all else stays.
 pub fn with_mcp_tools(mut surface: Value, now: BTreeMap<String, Value>) -> Value {
     let http = inline(&surface).filter(|tool| is_http(tool)).cloned();
     let tools: Vec<Value> = http.chain(now.into_values()).collect();
@@ -151,12 +151,12 @@ fn inline(surface: &Value) -> impl Iterator<Item = &Value> {
     tools.into_iter().flatten()
 }
 
-/// The surface's owner wrote it; no MCP server lists it.
+/// Whether the surface's owner wrote the tool: no MCP server lists a tool with `http`.
 fn is_http(tool: &Value) -> bool {
     !tool["http"].is_null()
 }
 
-pub fn new_surface(of: &Name<'_>, spec: Value) -> Value {
+pub fn new_surface(of: &SurfaceName<'_>, spec: Value) -> Value {
     json!({
         "apiVersion": "toolcrib.dev/v1alpha1",
         "kind": "Surface",
@@ -165,18 +165,22 @@ pub fn new_surface(of: &Name<'_>, spec: Value) -> Value {
     })
 }
 
-/// Prints the Surface as [`text`].
-pub fn print(surface: Value, said: impl Into<String>, remarks: &Remarks) -> Result<(), Failure> {
-    let text = text(surface, said, remarks)?;
+/// Prints the Surface in the form of [`text`].
+pub fn print(surface: Value, comment: impl Into<String>, remarks: &Remarks) -> Result<(), Failure> {
+    let text = text(surface, comment, remarks)?;
     print::to_stdout(&text).context("cannot write to standard output")?;
     Ok(())
 }
 
-/// The Surface, with the remarks that a reviewer must look at.
-pub fn text(surface: Value, said: impl Into<String>, remarks: &Remarks) -> Result<String, Failure> {
-    let mut document = Document::new(surface).said(said);
+/// The Surface as YAML, with the remarks for its reviewer as comments.
+pub fn text(
+    surface: Value,
+    comment: impl Into<String>,
+    remarks: &Remarks,
+) -> Result<String, Failure> {
+    let mut document = Document::new(surface).with_comment(comment);
     for remark in remarks.0.iter().filter(|it| it.kind == RemarkKind::Look) {
-        document = document.said(remark.to_string());
+        document = document.with_comment(remark.to_string());
     }
     Ok(print::documents(&[document]).context("an object does not print as YAML")?)
 }

@@ -1,5 +1,6 @@
-//! `surface from-openapi`: a document of somebody's API as a Surface for review;
-//! `surface from-stdio`: an MCP server that is a program, with all that runs it.
+//! `surface from-openapi`: an API's OpenAPI document as a Surface for review. `surface
+//! from-stdio`:
+//! an MCP server that is a program, as a Surface with the objects that run it.
 //!
 //! Exit codes: 0; 1 when no tool could be made, or the result does not compile; 2 when the
 //! document cannot be read.
@@ -11,7 +12,7 @@ use anyhow::Context as _;
 use crate::{
     args::{DescribedAs, FromOpenApiArgs, FromStdioArgs},
     failure::Failure,
-    openapi::{self, Choice, Described, RemarkKind, SurfaceOptions},
+    openapi::{self, Choice, GeneratedSurface, RemarkKind, SurfaceOptions},
     print::{self, Document},
     sources,
     wrapped::{self, Wrapped},
@@ -51,8 +52,8 @@ pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The Secret and the Surface; on the Surface, what a reviewer must look at.
-fn surface(described: &Described, document: &Path) -> Result<String, Failure> {
+/// Prints the Secret and the Surface, with remarks for the reviewer on the Surface.
+fn surface(described: &GeneratedSurface, document: &Path) -> Result<String, Failure> {
     let file = document
         .file_name()
         .unwrap_or_default()
@@ -60,16 +61,16 @@ fn surface(described: &Described, document: &Path) -> Result<String, Failure> {
         .into_owned();
     let mut documents = Vec::new();
     if let Some(secret) = &described.secret {
-        documents.push(Document::new(secret.clone()).said(
+        documents.push(Document::new(secret.clone()).with_comment(
             "The credential; put its value here with envsubst, or make this Secret in your own way.",
         ));
     }
-    let mut surface = Document::new(described.surface.clone()).said(format!(
+    let mut surface = Document::new(described.surface.clone()).with_comment(format!(
         "Made from {file}. Nobody may call its tools yet: a ToolGrant gives them."
     ));
     for remark in &described.remarks {
         if remark.kind == RemarkKind::Look {
-            surface = surface.said(remark.to_string());
+            surface = surface.with_comment(remark.to_string());
         }
     }
     documents.push(surface);
@@ -92,15 +93,15 @@ pub fn from_stdio(args: &FromStdioArgs) -> Result<ExitCode, Failure> {
         command: &args.command,
     };
     let documents = [
-        Document::new(wrapped.deployment()).said(format!(
+        Document::new(wrapped.deployment()).with_comment(format!(
             "Runs `{}`, and serves it at port {}.",
             args.command.join(" "),
             args.port
         )),
-        Document::new(wrapped.token()).said(wrapped::WHO_MAY_CALL),
+        Document::new(wrapped.token()).with_comment(wrapped::WHO_MAY_CALL),
         Document::new(wrapped.service()),
-        Document::new(wrapped.network_policy()).said(wrapped::WHO_MAY_CONNECT),
-        Document::new(wrapped.surface()).said(
+        Document::new(wrapped.network_policy()).with_comment(wrapped::WHO_MAY_CONNECT),
+        Document::new(wrapped.surface()).with_comment(
             "No tool is named here, so that applying this file again takes none away: \
              `kubectl toolcrib surface discover --in-cluster --apply` writes the tools that the server \
              lists into the cluster's Surface, and `discover --stdio` prints it with them, for review.",

@@ -20,7 +20,7 @@ use crate::{
 
 pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
     let objects = sources::objects(&args.source, ObjectScope::Everybody)?;
-    // What is not read as it is written is missing below.
+    // Undecodable objects are missing below.
     print::findings(&objects.loaded, []);
     let mut surfaces = topology(&objects.loaded.inputs);
     if let Some(namespace) = &objects.namespace {
@@ -42,7 +42,7 @@ pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The pods of the agents that are shown, and those of the namespace that was asked for.
+/// Returns the pods of the agents that are shown, and those of the requested namespace.
 fn pods_of<'a>(
     surfaces: &[SurfaceNode],
     namespace: Option<&str>,
@@ -91,7 +91,7 @@ impl Pods {
     }
 }
 
-/// A line, and what hangs on it.
+/// A line of the tree, and the branches below it.
 struct Branch {
     line: String,
     below: Vec<Branch>,

@@ -1,5 +1,5 @@
-//! The credential for a registry, from a docker config's `auths`. No helper is started: it
-//! would be a program that a file names.
+//! Reads the credential for a registry from a docker config's `auths`. Credential helpers are not
+//! started, since that would run a program that a file names.
 //!
 //! Invariant: no error shows a part of the file's values.
 
@@ -37,9 +37,9 @@ struct Entry {
     identitytoken: Option<String>,
 }
 
-/// Anonymous, where the config says nothing of the registry.
+/// Returns the registry's credential; anonymous if the config does not mention the registry.
 pub fn credential(config: &str, registry: &str) -> Result<RegistryAuth, CredentialError> {
-    // serde_json's own words may quote a value.
+    // The error of serde_json may quote a value.
     let config: Config = serde_json::from_str(config).map_err(|error| CredentialError::Config {
         line: error.line(),
         column: error.column(),
@@ -63,7 +63,7 @@ pub fn credential(config: &str, registry: &str) -> Result<RegistryAuth, Credenti
         (Some(auth), None, _) if !auth.is_empty() => {
             basic(auth).ok_or_else(|| CredentialError::Form(registry.to_owned()))
         }
-        // An entry without a value says that there is one elsewhere.
+        // An entry without a value means that the helper holds it.
         (_, None, Some(helper)) => Err(left_to(helper)),
         _ => Err(CredentialError::Form(registry.to_owned())),
     }
@@ -75,7 +75,7 @@ fn basic(auth: &str) -> Option<RegistryAuth> {
     Some(RegistryAuth::Basic(user.to_owned(), password.to_owned()))
 }
 
-/// Docker writes its own registry as a URL, and others have done so.
+/// Removes the scheme and path: Docker writes its own registry as a URL, and others did too.
 fn host(registry: &str) -> &str {
     let (_, rest) = registry.split_once("://").unwrap_or(("", registry));
     match rest.split('/').next().unwrap_or(rest) {
@@ -88,7 +88,7 @@ fn host(registry: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// `b3R0ZXI6ZmlzaDpib25l` is otter:fish:bone.
+    /// `b3R0ZXI6ZmlzaDpib25l` decodes to otter:fish:bone.
     const CONFIG: &str = r#"{
         "auths": {
             "https://index.docker.io/v1/": {"auth": "b3R0ZXI6ZmlzaDpib25l"},
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said_without_a_value() {
-        let said = |registry: &str| credential(CONFIG, registry).unwrap_err().to_string();
-        assert!(said("cloud.test").contains("helper cloud"));
-        assert!(said("lake.test").contains("helper desktop"));
-        assert!(said("sea.test").contains("no `auth`"));
-        assert!(said("bog.test").contains("no `auth`"));
-        let all = ["sea.test", "bog.test"].map(said).concat();
+    fn unusable_credentials_are_reported_without_a_value() {
+        let message = |registry: &str| credential(CONFIG, registry).unwrap_err().to_string();
+        assert!(message("cloud.test").contains("helper cloud"));
+        assert!(message("lake.test").contains("helper desktop"));
+        assert!(message("sea.test").contains("no `auth`"));
+        assert!(message("bog.test").contains("no `auth`"));
+        let all = ["sea.test", "bog.test"].map(message).concat();
         assert!(!all.contains("secret"), "{all}");
         let broken = credential(r#"{"auths": "secret-9"}"#, "pond.test").unwrap_err();
         assert_eq!(broken.to_string(), "is no docker config: line 1, column 20");

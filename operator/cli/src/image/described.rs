@@ -1,59 +1,61 @@
-//! Which file of an image says what its service offers: the one that the label
-//! `claw.describe` names, else `/.claw-describe.json`, else `/.claw-tools.json`. The first that
-//! is there is the only one: what a later one says would be what its author has replaced.
+//! Finds the file of an image that describes its service: the one that the label `claw.describe`
+//! names, else `/.claw-describe.json`, else `/.claw-tools.json`. Only the first existing one
+//! counts:
+//! its author has replaced the later ones.
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::layer::Place;
+use super::layer::ImagePath;
 use super::registry::Image;
 
 const LABEL: &str = "claw.describe";
 const DESCRIPTOR: &str = "/.claw-describe.json";
 const TOOLS: &str = ".claw-tools.json";
 
-pub struct Described {
-    pub place: Place,
-    pub said: Description,
+pub struct DescriptorFile {
+    pub place: ImagePath,
+    pub description: Description,
 }
 
-/// How an image describes its tools.
+/// The description of an image's tools.
 pub enum Description {
-    /// A `claw.describe` descriptor, an object; with the text of its skill, if that is a file.
+    /// A `claw.describe` descriptor, which is an object, and the text of its skill if that is a
+    /// file.
     Descriptor { descriptor: Value, skill: Skill },
-    /// What an MCP server answered to `tools/list` when the image was built.
+    /// The answer of an MCP server to `tools/list`, stored when the image was built.
     Tools(Vec<Value>),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Skill {
-    /// None is named.
+    /// The descriptor names no skill.
     None,
     Text(String),
-    /// The path that is named, and that leads to no file of the image.
+    /// The path in the descriptor, which is no file of the image.
     Missing(String),
 }
 
-pub async fn find(image: &mut Image) -> anyhow::Result<Described> {
+pub async fn find(image: &mut Image) -> anyhow::Result<DescriptorFile> {
     let (place, bytes) = file(image).await?;
-    let said = said(&place, &bytes).with_context(|| place.to_string())?;
-    match said {
-        Description::Tools(_) => Ok(Described { place, said }),
+    let description = parse(&place, &bytes).with_context(|| place.to_string())?;
+    match description {
+        Description::Tools(_) => Ok(DescriptorFile { place, description }),
         Description::Descriptor { descriptor, .. } => {
             let skill = match descriptor["skill"].as_str() {
                 None => Skill::None,
                 Some(path) => skill(image, &place, path).await?,
             };
-            let said = Description::Descriptor { descriptor, skill };
-            Ok(Described { place, said })
+            let description = Description::Descriptor { descriptor, skill };
+            Ok(DescriptorFile { place, description })
         }
     }
 }
 
-async fn file(image: &mut Image) -> anyhow::Result<(Place, Vec<u8>)> {
+async fn file(image: &mut Image) -> anyhow::Result<(ImagePath, Vec<u8>)> {
     if let Some(path) = image.label(LABEL) {
         let shown = path.escape_debug().to_string();
-        let place = Place::parse(path)
+        let place = ImagePath::parse(path)
             .with_context(|| format!("the label {LABEL} names {shown}, which is no file's path"))?;
         let bytes = image.file(&place).await?;
         let bytes = bytes.with_context(|| {
@@ -62,7 +64,7 @@ async fn file(image: &mut Image) -> anyhow::Result<(Place, Vec<u8>)> {
         return Ok((place, bytes));
     }
     for path in [DESCRIPTOR, TOOLS] {
-        let place = Place::parse(path).context("a path of ours")?;
+        let place = ImagePath::parse(path).context("a path of ours")?;
         if let Some(bytes) = image.file(&place).await? {
             return Ok((place, bytes));
         }
@@ -70,8 +72,8 @@ async fn file(image: &mut Image) -> anyhow::Result<(Place, Vec<u8>)> {
     anyhow::bail!("the image has neither a label {LABEL} nor {DESCRIPTOR} nor /{TOOLS}")
 }
 
-/// By the file's name: a list of tools is an object with `tools`, too.
-fn said(place: &Place, bytes: &[u8]) -> anyhow::Result<Description> {
+/// Parses the file. The name decides the format: a list of tools is an object with `tools`, too.
+fn parse(place: &ImagePath, bytes: &[u8]) -> anyhow::Result<Description> {
     let value: Value = serde_json::from_slice(bytes).context("is no JSON")?;
     if !place.to_string().ends_with(TOOLS) {
         ensure!(value.is_object(), "is no JSON object");
@@ -80,7 +82,7 @@ fn said(place: &Place, bytes: &[u8]) -> anyhow::Result<Description> {
             skill: Skill::None,
         });
     }
-    // The list, the answer that holds it, or the message that holds the answer.
+    // The file may hold the list, the answer with the list, or the message with the answer.
     let answer = value.get("result").unwrap_or(&value);
     ensure!(
         answer.get("nextCursor").is_none_or(Value::is_null),
@@ -91,7 +93,7 @@ fn said(place: &Place, bytes: &[u8]) -> anyhow::Result<Description> {
     Ok(Description::Tools(tools.clone()))
 }
 
-async fn skill(image: &mut Image, descriptor: &Place, path: &str) -> anyhow::Result<Skill> {
+async fn skill(image: &mut Image, descriptor: &ImagePath, path: &str) -> anyhow::Result<Skill> {
     let found = match descriptor.beside(path) {
         Some(place) => image.file(&place).await?,
         None => None,
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     fn tools(path: &str, text: &str) -> Result<Option<usize>, String> {
-        match said(&Place::parse(path).unwrap(), text.as_bytes()) {
+        match parse(&ImagePath::parse(path).unwrap(), text.as_bytes()) {
             Ok(Description::Tools(tools)) => Ok(Some(tools.len())),
             Ok(Description::Descriptor { .. }) => Ok(None),
             Err(error) => Err(error.to_string()),
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_tools_is_known_by_the_file_s_name() {
+    fn a_list_of_tools_is_recognized_by_the_file_name() {
         let list = r#"[{"name": "swim"}]"#;
         let answer = format!(r#"{{"tools": {list}}}"#);
         let message = format!(r#"{{"jsonrpc": "2.0", "id": 1, "result": {answer}}}"#);
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_said() {
+    fn other_files_are_reported() {
         let page = r#"{"tools": [], "nextCursor": "2"}"#;
         assert_eq!(
             tools("/.claw-tools.json", page),

@@ -1,5 +1,4 @@
-//! An image's descriptor, made fit for review; and how it differs from the one that was
-//! reviewed. Pure.
+//! Prepares an image's descriptor for review, and compares it with the reviewed one. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +9,8 @@ use crate::import::{self, Findings};
 use crate::mcp::tools::{Drift, clean, drift as drift_of_tools, is_plain, look};
 use crate::openapi::Remarks;
 
-/// The descriptor as its author wrote it, but for characters that are not shown, tools whose
-/// names are not plain, and files that it names: a Surface holds their texts.
+/// Returns the author's descriptor without invisible characters, without tools with misleading
+/// names, and with the texts of the files that it names: a Surface holds texts.
 pub fn for_review(
     mut descriptor: Value,
     skill: Skill,
@@ -59,7 +58,7 @@ pub fn for_review(
     descriptor
 }
 
-/// What differs, tool by tool and member by member.
+/// Returns the differences, tool by tool and member by member.
 pub fn drift(before: &Value, now: &Value) -> Vec<Drift> {
     let members = |descriptor: &Value| -> BTreeSet<String> {
         let members = descriptor.as_object().into_iter().flatten();
@@ -78,7 +77,7 @@ pub fn drift(before: &Value, now: &Value) -> Vec<Drift> {
         .collect()
 }
 
-/// By name.
+/// Returns the tools by name.
 fn tools(descriptor: &Value) -> BTreeMap<String, Value> {
     let tools = descriptor["tools"].as_array().into_iter().flatten();
     tools
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_author_wrote_stays_and_what_is_not_shown_goes() {
+    fn texts_stay_and_invisible_characters_are_removed() {
         let written = json!({
             "version": 2,
             "x-team": "pond",
@@ -114,7 +113,7 @@ mod tests {
                 {"name": "d\u{456}ve"},
             ],
         });
-        let (descriptor, said) = reviewed(written, Skill::Text("Dive at noon.".into()));
+        let (descriptor, remarks) = reviewed(written, Skill::Text("Dive at noon.".into()));
         let expected = json!({
             "version": 2,
             "x-team": "pond",
@@ -127,7 +126,7 @@ mod tests {
         });
         assert_eq!(descriptor, expected);
         assert_eq!(
-            said,
+            remarks,
             [
                 "left out: a tool with the name \"d\u{456}ve\"",
                 "look: swim: a text held 1 hidden characters, which are gone: read what is left",
@@ -137,11 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_skill_that_is_not_there_is_said() {
+    fn a_missing_skill_is_reported() {
         let written = json!({"version": 2, "skill": "dive.md"});
-        let (descriptor, said) = reviewed(written, Skill::Missing("dive.md".into()));
+        let (descriptor, remarks) = reviewed(written, Skill::Missing("dive.md".into()));
         assert_eq!(descriptor, json!({"version": 2}));
-        assert_eq!(said, ["left out: skill: dive.md is no file of the image"]);
+        assert_eq!(
+            remarks,
+            ["left out: skill: dive.md is no file of the image"]
+        );
     }
 
     #[test]

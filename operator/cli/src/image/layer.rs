@@ -1,34 +1,35 @@
-//! One file of one layer: its bytes, or that the layer says nothing of it, or takes it away.
+//! Finds one file in one layer: its bytes, or that the layer does not mention or removes it.
 //!
-//! A layer is a tar archive of what changed. A file of the layers below is gone where this one
-//! has a whiteout (`.wh.NAME`) of it or of a folder that it is in, makes such a folder anew
-//! (`.wh..wh..opq`), or has something else in a folder's place. Whiteouts are for the layers
-//! below, never for files of their own layer.
+//! A layer is a tar archive of changes. It removes a file of the layers below with a whiteout
+//! (`.wh.NAME`) of the file or of a folder above it, with an opaque whiteout (`.wh..wh..opq`) in
+//! such
+//! a folder, or with an entry of another type in a folder's place. Whiteouts concern the layers
+//! below, never files of their own layer.
 //!
-//! Not here: where the bytes come from. Nothing is unpacked, and no link is followed.
+//! Not here: the source of the bytes. Nothing is unpacked, and no link is followed.
 
 use std::io::{self, Read};
 
 use tar::{Archive, Entry, EntryType, PaxExtensions};
 
-/// What a Surface could hold at most, so no descriptor is longer.
+/// Longest file: a Surface could not hold a longer descriptor.
 const FILE: u64 = 1 << 20;
-/// More than any layer of a useful image has.
+/// Limit on entries: more than any layer of a useful image has.
 const ENTRIES: usize = 1_000_000;
-/// Of one layer, uncompressed: a small layer could unpack to anything.
+/// Limit on the bytes of an uncompressed layer: a small layer could unpack to any size.
 const UNPACKED: u64 = 8 << 30;
-/// Of a name that does not fit in a header, which is all of an extension that counts here.
+/// Longest name that does not fit in a header; only such an extension is read.
 const EXTENSION: u64 = 64 << 10;
 
 const WHITEOUT: &str = ".wh.";
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// A file's place in an image.
+/// Path of a file in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place(Vec<String>);
+pub struct ImagePath(Vec<String>);
 
-impl Place {
-    /// An absolute path, or one from the image's root.
+impl ImagePath {
+    /// Parses an absolute path, or one relative to the image's root.
     pub fn parse(path: &str) -> Option<Self> {
         let names: Vec<String> = path
             .split('/')
@@ -39,7 +40,7 @@ impl Place {
         (is_file && !names.is_empty()).then_some(Self(names))
     }
 
-    /// Of a path that is written in this file: from its folder, if it is not absolute.
+    /// Parses a path that is written in this file: relative to its folder, unless it is absolute.
     pub fn beside(&self, path: &str) -> Option<Self> {
         if path.starts_with('/') {
             return Self::parse(path);
@@ -49,7 +50,7 @@ impl Place {
         Some(Self([folder, &names].concat()))
     }
 
-    /// What an entry of this name is to the file.
+    /// Returns the relation of an entry with this name to the file.
     fn relation(&self, entry: &[u8]) -> Relation {
         let names: Vec<&[u8]> = entry
             .split(|byte| *byte == b'/')
@@ -86,7 +87,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ImagePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0
             .iter()
@@ -98,15 +99,15 @@ impl std::fmt::Display for Place {
 enum Relation {
     None,
     Itself,
-    /// One that the file is in.
+    /// A folder above the file.
     Folder,
     Removes,
 }
 
-/// What a layer says of a file.
+/// The entry of a layer for a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LayerEntry {
-    /// So the layer below is asked.
+    /// The layer does not mention the file, so the layer below decides.
     Nothing,
     File(Vec<u8>),
     Removed,
@@ -121,22 +122,22 @@ pub enum LayerError {
     #[error("a name in it is longer than {EXTENSION} bytes")]
     Name,
     #[error("{0} is a link, or in a folder that is one: links are not followed")]
-    Link(Place),
+    Link(ImagePath),
     #[error("{0} is no file")]
-    NoFile(Place),
+    NoFile(ImagePath),
     #[error("{0} is larger than {FILE} bytes")]
-    Large(Place),
+    Large(ImagePath),
 }
 
-/// Reads a layer, uncompressed, up to its end: what comes later counts.
-pub fn look(layer: impl Read, place: &Place) -> Result<LayerEntry, LayerError> {
+/// Reads an uncompressed layer to its end: a later entry overrides an earlier one.
+pub fn look(layer: impl Read, place: &ImagePath) -> Result<LayerEntry, LayerError> {
     let mut archive = Archive::new(Bounded {
         inner: layer,
         left: UNPACKED,
     });
     let mut seen = LayerEntry::Nothing;
     let mut long_name = None;
-    // Raw, since a long name is otherwise read whole, however long it says that it is.
+    // Raw entries: otherwise the library reads a long name as a whole, whatever its length.
     for (index, entry) in archive.entries()?.raw(true).enumerate() {
         if index == ENTRIES {
             return Err(LayerError::Entries);
@@ -180,7 +181,7 @@ pub fn look(layer: impl Read, place: &Place) -> Result<LayerEntry, LayerError> {
 fn file(
     entry: &mut Entry<'_, impl Read>,
     kind: EntryType,
-    place: &Place,
+    place: &ImagePath,
 ) -> Result<Vec<u8>, LayerError> {
     if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
         return Err(LayerError::NoFile(place.clone()));
@@ -202,8 +203,8 @@ fn extension(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, LayerError> {
     Ok(bytes)
 }
 
-/// The name of the entry that follows. (A size that does not fit in a header is one that is
-/// over the bound.)
+/// Returns the name of the entry that follows. (A size that does not fit in a header is over the
+/// bound anyway.)
 fn pax_path(extension: &[u8]) -> Result<Option<Vec<u8>>, LayerError> {
     let mut path = None;
     for member in PaxExtensions::new(extension) {
@@ -215,7 +216,7 @@ fn pax_path(extension: &[u8]) -> Result<Option<Vec<u8>>, LayerError> {
     Ok(path)
 }
 
-/// An end that is an error: a cut archive could look like a whole one.
+/// A reader that fails at its bound: a truncated archive could look complete.
 struct Bounded<R> {
     inner: R,
     left: u64,
@@ -239,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// What stands at a path in a layer: a file's text, `/` for a folder, `-> X` for a link.
+    /// Builds a layer of paths: the text of a file, `/` for a folder, `-> X` for a link.
     fn layer(entries: &[(&str, &str)]) -> Vec<u8> {
         let mut builder = Builder::new(Vec::new());
         for (path, what) in entries {
@@ -269,7 +270,7 @@ mod tests {
 
     #[track_caller]
     fn check(entries: &[(&str, &str)], expected: LayerEntry) {
-        let place = Place::parse("/pond/reed/fish.json").unwrap();
+        let place = ImagePath::parse("/pond/reed/fish.json").unwrap();
         assert_eq!(look(&layer(entries)[..], &place).unwrap(), expected);
     }
 
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whiteout_takes_away_what_is_below_and_nothing_of_its_own_layer() {
+    fn a_whiteout_removes_files_of_lower_layers_only() {
         check(&[("pond/reed/.wh.fish.json", "")], LayerEntry::Removed);
         check(&[("pond/.wh.reed", "")], LayerEntry::Removed);
         check(&[(".wh.pond", "")], LayerEntry::Removed);
@@ -321,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn something_else_in_a_folder_s_place_takes_the_file_away() {
+    fn an_entry_in_place_of_a_folder_removes_the_file() {
         check(&[("pond/reed", "a")], LayerEntry::Removed);
     }
 
     #[test]
-    fn what_is_no_file_is_an_error_and_not_nothing() {
-        let place = Place::parse("pond/fish.json").unwrap();
+    fn links_and_folders_are_errors() {
+        let place = ImagePath::parse("pond/fish.json").unwrap();
         let refused =
             |entries: &[(&str, &str)]| look(&layer(entries)[..], &place).unwrap_err().to_string();
         assert!(refused(&[("pond/fish.json", "-> carp.json")]).contains("is a link"));
@@ -339,9 +340,9 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_read_and_a_very_long_one_refused() {
+    fn long_names_are_read_up_to_a_bound() {
         let folder = "reed/".repeat(60);
-        let place = Place::parse(&format!("{folder}fish.json")).unwrap();
+        let place = ImagePath::parse(&format!("{folder}fish.json")).unwrap();
         let name = format!("{folder}fish.json");
         assert_eq!(
             look(&layer(&[(&name, "a")])[..], &place).unwrap(),
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_unpacks_without_end_has_one() {
+    fn unpacked_bytes_have_a_bound() {
         let mut reader = Bounded {
             inner: io::repeat(0),
             left: 1 << 16,
@@ -376,11 +377,11 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_within_the_image() {
+    fn paths_stay_within_the_image() {
         for wrong in ["", "/", "pond/", "../fish.json", "pond/../fish.json"] {
-            assert_eq!(Place::parse(wrong), None, "{wrong}");
+            assert_eq!(ImagePath::parse(wrong), None, "{wrong}");
         }
-        let descriptor = Place::parse("/pond/fish.json").unwrap();
+        let descriptor = ImagePath::parse("/pond/fish.json").unwrap();
         let beside = |path: &str| descriptor.beside(path).unwrap().to_string();
         assert_eq!(beside("skills/dive.md"), "/pond/skills/dive.md");
         assert_eq!(beside("/skills/dive.md"), "/skills/dive.md");

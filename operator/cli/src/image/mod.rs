@@ -1,14 +1,14 @@
-//! Images as Surfaces for review: what `surface from-image` reads of one.
+//! Images as Surfaces for review: the reading part of `surface from-image`.
 //!
-//! In reading order: [`described`] (which file says what the image's service offers),
-//! [`registry`] (the image's parts, from a registry), [`layer`] (one file of one layer; pure),
-//! [`credential`] (the registry's, from a docker config; pure), [`descriptor`] (what was said,
-//! for review, and what changed; pure).
+//! Reading order: [`described`] (finds the file with the descriptor), [`registry`] (reads the
+//! image's parts), [`layer`] (finds one file in one layer; pure), [`credential`] (the registry's
+//! credential from a docker config; pure), [`descriptor`] (the descriptor for review, and its
+//! changes; pure).
 //!
 //! Not here: running an image, or unpacking one.
 //!
-//! Invariant: no byte is looked into before its digest was verified, and whatever a registry
-//! sends, what is kept of it has a bound.
+//! Invariant: bytes are parsed only after their digest was verified, and all bytes that a registry
+//! sends are bounded.
 
 pub mod credential;
 pub mod described;

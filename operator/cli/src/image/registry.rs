@@ -1,6 +1,6 @@
-//! An image's parts, from a registry: HTTP API v2.
+//! Reads an image's parts from a registry with HTTP API v2.
 //!
-//! Logging in and the layers are the library's. Manifests are read here: it would take one of
+//! A library logs in and downloads layers. Manifests are read here: the library would read one of
 //! any size into memory.
 
 use std::collections::BTreeMap;
@@ -20,20 +20,20 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use toolcrib_bounds::Buffer;
 
-use super::layer::{LayerEntry, Place, look};
+use super::layer::{ImagePath, LayerEntry, look};
 use crate::args::Platform;
 use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// Between two pieces of an answer.
+/// Limit between two parts of an answer.
 const READ: Duration = Duration::from_secs(30);
-/// A manifest or a config; what registries take, too.
+/// Longest manifest or config; registries have the same bound.
 const DOCUMENT: usize = 4 << 20;
 const LAYERS: usize = 256;
-/// All layers that are read, as they are sent. They stay on disk until the command ends.
+/// Limit on the bytes of all layers, compressed. They stay on disk until the command ends.
 const LAYER_BYTES: u64 = 2 << 30;
 
-/// As Docker and as OCI name them.
+/// Media types of manifests, of Docker and of OCI.
 const MANIFESTS: [&str; 4] = [
     media::OCI_IMAGE_MEDIA_TYPE,
     media::OCI_IMAGE_INDEX_MEDIA_TYPE,
@@ -46,27 +46,27 @@ struct Registry {
     http: reqwest::Client,
     scheme: &'static str,
     reference: Reference,
-    /// What manifests are asked for with.
+    /// The credential for manifests.
     auth: RegistryAuth,
 }
 
-/// How the registry of an image is spoken to.
+/// The registry of an image, and how to connect to it.
 pub struct Access {
     pub reference: Reference,
     pub auth: RegistryAuth,
-    /// Without TLS.
+    /// Whether the registry is reached without TLS.
     pub is_plain: bool,
 }
 
-/// One whose config was read, and no layer yet.
+/// An image whose config was read, and whose layers were not.
 pub struct Image {
     registry: Registry,
-    /// Of what the reference names: of the list, where there is one for many platforms.
+    /// Digest of the reference: of the list, if there is one for many platforms.
     pub digest: String,
     labels: BTreeMap<String, String>,
-    /// The topmost first.
+    /// Layers, the topmost first.
     layers: Vec<Layer>,
-    /// Bytes that layers may still have.
+    /// Bytes that may still be read of layers.
     left: u64,
 }
 
@@ -115,8 +115,8 @@ impl Image {
         self.labels.get(name).map(String::as_str)
     }
 
-    /// A file as a container of the image would have it; `None`: it would not.
-    pub async fn file(&mut self, place: &Place) -> anyhow::Result<Option<Vec<u8>>> {
+    /// Reads a file as a container of the image would see it; `None` if it would not exist.
+    pub async fn file(&mut self, place: &ImagePath) -> anyhow::Result<Option<Vec<u8>>> {
         for layer in &mut self.layers {
             let seen = layer.look(&self.registry, &mut self.left, place).await;
             match seen.with_context(|| format!("layer {}", brief(&layer.descriptor.digest)))? {
@@ -134,7 +134,7 @@ impl Layer {
         &mut self,
         registry: &Registry,
         left: &mut u64,
-        place: &Place,
+        place: &ImagePath,
     ) -> anyhow::Result<LayerEntry> {
         let is_compressed = match self.descriptor.media_type.as_str() {
             media::IMAGE_LAYER_MEDIA_TYPE | media::IMAGE_DOCKER_LAYER_TAR_MEDIA_TYPE => false,
@@ -150,7 +150,7 @@ impl Layer {
         };
         file.rewind()?;
         Ok(match is_compressed {
-            // Members one after the other are one stream: some builders write a file each.
+            // Concatenated members are one stream: some builders write one for each file.
             true => look(MultiGzDecoder::new(&*file), place)?,
             false => look(&*file, place)?,
         })
@@ -159,7 +159,7 @@ impl Layer {
 
 impl Registry {
     async fn open(access: Access) -> anyhow::Result<Self> {
-        // Before the library makes one and would panic.
+        // The library would create a client by itself, and panic on an error.
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(READ)
@@ -179,7 +179,7 @@ impl Registry {
         let token = client
             .auth(&reference, &access.auth, RegistryOperation::Pull)
             .await
-            .map_err(said)
+            .map_err(library_error)
             .with_context(|| format!("{} does not let you in", reference.registry()))?;
         Ok(Self {
             client,
@@ -190,7 +190,7 @@ impl Registry {
         })
     }
 
-    /// By tag or digest; and what its digest is.
+    /// Reads a manifest by tag or digest; also returns its digest.
     async fn manifest(
         &self,
         which: &str,
@@ -250,14 +250,14 @@ impl Registry {
         Ok(file)
     }
 
-    /// All of it, verified.
+    /// Reads a blob as a whole and verifies its digest.
     async fn blob(&self, digest: &str, left: &mut u64, out: &mut impl Write) -> anyhow::Result<()> {
-        // By its digest alone: a manifest may name other places, too, which are anybody's.
+        // Only the digest is used: a manifest may also name URLs, which are not trusted.
         let mut blob = self
             .client
             .pull_blob_stream(&self.reference, digest)
             .await
-            .map_err(said)?;
+            .map_err(library_error)?;
         while let Some(chunk) = blob.next().await {
             let chunk = chunk.map_err(|error| anyhow::anyhow!(brief(&error.to_string())))?;
             *left = left
@@ -273,7 +273,7 @@ fn manifest_of(body: &[u8]) -> anyhow::Result<OciManifest> {
     serde_json::from_slice(body).context("the registry's answer is no manifest of an image")
 }
 
-/// The labels in an image's config.
+/// Reads the labels in an image's config.
 pub fn labels_of(config: &[u8]) -> anyhow::Result<BTreeMap<String, String>> {
     #[derive(Deserialize)]
     struct Config {
@@ -293,8 +293,9 @@ pub fn labels_of(config: &[u8]) -> anyhow::Result<BTreeMap<String, String>> {
         .unwrap_or_default())
 }
 
-/// The digest that a registry's answer names for a platform: of the config, or of the manifest in a
-/// list.
+/// Returns the digest that a registry's answer has for a platform: of the config, or of the
+/// manifest
+/// in a list.
 pub fn digest_of(body: &[u8], platform: &Platform) -> anyhow::Result<String> {
     match manifest_of(body)? {
         OciManifest::Image(image) => Ok(image.config.digest),
@@ -324,11 +325,11 @@ fn of_platform(list: &OciImageIndex, wanted: &Platform) -> anyhow::Result<String
     }
 }
 
-/// The library's errors hold what the registry wrote.
-fn said(error: oci_client::errors::OciDistributionError) -> anyhow::Error {
+/// Converts an error of the library, whose text quotes the registry.
+fn library_error(error: oci_client::errors::OciDistributionError) -> anyhow::Error {
     use oci_client::errors::OciDistributionError as Library;
     match error {
-        // Its causes say more than it does.
+        // The causes are more precise than the error itself.
         Library::RequestError(error) => error.into(),
         error => anyhow::anyhow!(brief(&error.to_string())),
     }

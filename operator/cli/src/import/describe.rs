@@ -1,10 +1,10 @@
-//! A service's descriptor as its author wrote it, made fit for a Surface.
+//! Converts a service's descriptor, as its author wrote it, for a Surface.
 
 use serde_json::Value;
 
 use super::finding::Findings;
 
-/// Reads a descriptor; JSON is YAML too.
+/// Parses a descriptor; JSON is YAML too.
 pub fn parse(text: &str) -> Result<Value, String> {
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
@@ -22,12 +22,13 @@ pub fn parse(text: &str) -> Result<Value, String> {
     }
 }
 
-/// The path of the skill's file, as the descriptor has it.
+/// Returns the path of the skill's file, as written in the descriptor.
 pub fn skill(descriptor: &Value) -> Option<&str> {
     descriptor.get("skill").and_then(Value::as_str)
 }
 
-/// The skill's text in place of its path, and feeds' `ttl` in seconds (`"5m"` is written too).
+/// Replaces the skill's path by its text, and converts `ttl` of feeds to seconds (from `"5m"`,
+/// too).
 pub fn adapt(descriptor: &mut Value, skill: Option<String>, service: &str, found: &mut Findings) {
     if let (Some(text), Value::Object(members)) = (skill, &mut *descriptor) {
         members.remove("skill");

@@ -1,11 +1,11 @@
-//! The result: numbered files.
+//! The result of an import: numbered files.
 
 use crate::print::{self, Document};
 
-/// One file of the result.
+/// A file of the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
-    /// Numbered, since `kubectl apply -f folder/` goes by name.
+    /// Begins with a number, since `kubectl apply -f folder/` sorts by name.
     pub name: &'static str,
     pub about: &'static str,
     pub documents: Vec<Document>,

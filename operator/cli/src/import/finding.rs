@@ -1,28 +1,28 @@
-//! What a user must know of a translation, each with its line.
+//! Findings of a translation for the user, each with its line.
 
 use std::fmt;
 
-/// How much it matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// Decided or added without being asked to.
+    /// A decision or addition that the file does not ask for.
     Note,
-    /// Left out; nobody's tools depend on it.
+    /// A part that is left out, and that no agent's tools depend on.
     Warning,
-    /// Something that an agent was to have is not given.
+    /// An agent does not get something that the file gives it.
     Error,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// From 1; 0 where the whole file is meant.
+    /// From 1; 0 for the whole file.
     pub line: usize,
     pub weight: Weight,
     pub message: String,
 }
 
 impl fmt::Display for Finding {
-    /// Without the file's name: `12: warning: …`.
+    /// Formats without the file's name: `12: warning: …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let weight = match self.weight {
             Weight::Note => "note",
@@ -36,7 +36,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Where findings are collected.
+/// Collects findings.
 #[derive(Debug, Default)]
 pub struct Findings(Vec<Finding>);
 
@@ -61,7 +61,8 @@ impl Findings {
         });
     }
 
-    /// By line, each once: an anchor that is used twice is wrong in one place.
+    /// Returns the findings by line, without duplicates: an anchor that is used twice has one
+    /// fault.
     pub fn into_sorted(mut self) -> Vec<Finding> {
         self.0.sort();
         self.0.dedup();

@@ -1,9 +1,8 @@
-//! Clawdapus pod files into Toolcrib's objects: the pure part of `import`.
+//! Translates Clawdapus pod files to Toolcrib's objects: the pure part of `import`.
 //!
-//! Reading order: [`yaml`] (values that know their lines), [`pod`] (the file as it is
-//! written), [`translate`] with [`workloads`] and [`secrets`], [`file`] (the result as
-//! text). Not here: reading the files that the pod file names, and compiling the result
-//! (`commands::import`).
+//! Reading order: [`yaml`] (values with their lines), [`pod`] (the parts of the file),
+//! [`translate`] with [`workloads`] and [`secrets`], [`file`] (the result as text). Not here:
+//! reading the files that the pod file names, and compiling the result (`commands::import`).
 
 pub mod describe;
 mod file;
@@ -27,23 +26,23 @@ pub use translate::{dns_label, namespace};
 pub use variables::{Values, dotenv};
 pub use yaml::YamlError;
 
-/// What the translation needs besides the pod file.
+/// The inputs of the translation besides the pod file.
 #[derive(Debug, Default)]
 pub struct ImportOptions {
-    /// Left out: the pod's name.
+    /// `None`: the pod's name.
     pub namespace: Option<String>,
-    /// The `.env` file.
+    /// Values of the `.env` file.
     pub values: Values,
     pub secret_values: SecretValues,
     /// Descriptors by the service's name in the pod file.
     pub descriptors: BTreeMap<String, Value>,
-    /// The files that agents name, by path as written; `Err`: why one was not read.
+    /// The files that agents name, by path as written. `Err`: why one could not be read.
     pub files: BTreeMap<String, Result<String, String>>,
     pub providers: Vec<KnownProvider>,
     pub existing: Existing,
 }
 
-/// Whether Secrets hold the variables' values.
+/// Whether Secrets are written with the variables' values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SecretValues {
     #[default]
@@ -51,16 +50,16 @@ pub enum SecretValues {
     Written,
 }
 
-/// Objects of the namespace that are there already: they are not written again.
+/// Existing objects of the namespace, which are not written again.
 #[derive(Debug, Default)]
 pub struct Existing {
-    /// With the port, where there is only one.
+    /// Services with their port, if they have only one.
     pub services: BTreeMap<String, Option<u16>>,
     pub surfaces: BTreeSet<String>,
     pub providers: BTreeSet<String>,
 }
 
-/// A pod file that was read, with what is wrong in it.
+/// A parsed pod file with its findings.
 pub struct Read {
     pub pod: PodFile,
     findings: Findings,
@@ -74,13 +73,13 @@ pub fn read(text: &str) -> Result<Read, YamlError> {
 }
 
 impl Read {
-    /// The services' names, each with the path of the file that describes it, as written.
+    /// Returns the services' names, each with the path of its descriptor's file, as written.
     pub fn described(&self) -> impl Iterator<Item = (&str, Option<&At<String>>)> {
         let services = self.pod.services.iter();
         services.map(|service| (service.name.value.as_str(), service.describe_file.as_ref()))
     }
 
-    /// Paths of contracts and skills, as written.
+    /// Returns the paths of contracts and skills, as written.
     pub fn files(&self) -> BTreeSet<&str> {
         let own = self
             .pod
@@ -94,12 +93,12 @@ impl Read {
         own.chain(skills(&self.pod.defaults)).collect()
     }
 
-    /// Makes a descriptor fit for a Surface; what is wrong with it is among the findings.
+    /// Converts a descriptor for a Surface, and adds findings on it.
     pub fn adapt(&mut self, service: &str, descriptor: &mut Value, skill: Option<String>) {
         describe::adapt(descriptor, skill, service, &mut self.findings);
     }
 
-    /// Notes that a service's descriptor, named in this line, could not be read.
+    /// Adds a finding: the descriptor of a service, named in this line, could not be read.
     pub fn undescribed(&mut self, line: usize, service: &str, reason: &str) {
         self.findings
             .error(line, format!("descriptor of {service}: {reason}"));

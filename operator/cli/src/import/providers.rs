@@ -1,4 +1,4 @@
-//! Model providers that need no address, since everybody knows theirs.
+//! Model providers with well-known addresses.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ impl KnownProvider {
         KnownProvider::Xai,
     ];
 
-    /// As model refs begin: `anthropic/claude-sonnet-4`.
+    /// The prefix of its models: `anthropic/claude-sonnet-4`.
     pub fn name(self) -> &'static str {
         match self {
             KnownProvider::Anthropic => "anthropic",
@@ -33,7 +33,7 @@ impl KnownProvider {
         }
     }
 
-    /// The variable that its key is usually kept in.
+    /// The usual variable of its key.
     pub fn variable(self) -> &'static str {
         match self {
             KnownProvider::Anthropic => "ANTHROPIC_API_KEY",
@@ -52,7 +52,7 @@ impl KnownProvider {
         }
     }
 
-    /// `spec.endpoints` of its ModelProvider.
+    /// The `spec.endpoints` of its ModelProvider.
     pub fn endpoints(self) -> Value {
         match self {
             KnownProvider::Anthropic => {

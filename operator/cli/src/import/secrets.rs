@@ -1,4 +1,4 @@
-//! The Secrets that the objects refer to, without their values unless those were asked for.
+//! The Secrets that the objects refer to, with their values only on request.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,15 @@ pub struct Secrets(BTreeMap<String, Entry>);
 
 #[derive(Default)]
 struct Entry {
-    /// The host that mediators may send it to. `None`: no mediator gets it.
+    /// The host to which mediators may send it. `None`: no mediator gets it.
     host: Option<String>,
     keys: BTreeMap<String, At<Template>>,
 }
 
 impl Secrets {
-    /// What a mediator sends to `host`. Without a template, the variable named like the key.
+    /// Adds a credential that a mediator sends to `host`. Without a template, its value is the
+    /// variable
+    /// named like the key.
     pub fn credential(
         &mut self,
         secret: &str,
@@ -39,7 +41,7 @@ impl Secrets {
         entry.keys.entry(key.to_owned()).or_insert(value);
     }
 
-    /// What a container reads from its environment.
+    /// Adds a value that a container reads from its environment.
     pub fn environment(&mut self, secret: &str, key: &str, value: &At<Template>) {
         let entry = self.0.entry(secret.to_owned()).or_default();
         entry.keys.entry(key.to_owned()).or_insert(value.clone());
@@ -67,7 +69,7 @@ impl Secrets {
                     .map(|(key, template)| (key, text(template, name, values, wanted, found)))
                     .collect();
                 let mut metadata = json!({"name": name, "namespace": namespace});
-                let said = match &entry.host {
+                let comment = match &entry.host {
                     Some(host) => {
                         metadata["labels"] = json!({names::CREDENTIAL_LABEL: names::TRUE});
                         metadata["annotations"] = json!({names::HOSTS_ANNOTATION: host});
@@ -81,7 +83,7 @@ impl Secrets {
                     "metadata": metadata,
                     "stringData": data,
                 }))
-                .said(said)
+                .with_comment(comment)
             })
             .collect()
     }
@@ -109,7 +111,9 @@ fn text(
     }
 }
 
-/// Keys such as `token` say nothing by themselves: two surfaces must not share a variable.
+/// Returns a variable's name for a key. It has the Secret's name too, since two surfaces with a
+/// key
+/// such as `token` must not share a variable.
 fn variable_name(secret: &str, key: &str) -> String {
     let is_variable = key
         .chars()

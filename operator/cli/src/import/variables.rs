@@ -1,14 +1,14 @@
-//! `${VAR}` as Compose reads it, and the `.env` file that gives the values.
+//! `${VAR}` with Compose's syntax, and the `.env` file with the values.
 //!
-//! Values of variables may be secrets, so a [`Template`] is filled in only where its caller
-//! says that the result may be seen (an image's name), or into a Secret that was asked for.
+//! Values of variables may be secrets. A [`Template`] is filled in only for a Secret, or where its
+//! caller states that the result is public (an image's name).
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use toolcrib_manifest::SecretText;
 
-/// A text with variables in it.
+/// A text with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
@@ -17,16 +17,16 @@ enum Part {
     Text(String),
     Variable {
         name: String,
-        /// `${VAR:-text}`.
+        /// The text of `${VAR:-text}`.
         default: Option<String>,
     },
 }
 
-/// Values by name. They are secrets until somebody decides otherwise.
+/// Values by name. They are treated as secrets.
 pub type Values = BTreeMap<String, SecretText>;
 
 impl Template {
-    /// `Err`: what is wrong with it.
+    /// Parses a text. `Err`: the fault in it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -45,7 +45,7 @@ impl Template {
             } else {
                 let length = name_length(after);
                 if length == 0 {
-                    // A lone dollar is one.
+                    // A lone dollar stands for itself.
                     plain.push('$');
                     rest = after;
                     continue;
@@ -76,7 +76,7 @@ impl Template {
         }])
     }
 
-    /// The text, if every variable in it is its default: then it is no secret.
+    /// Returns the text if every variable has its default: such a text is no secret.
     pub fn literal(&self, values: &Values) -> Option<String> {
         let mut text = String::new();
         for part in &self.0 {
@@ -91,7 +91,7 @@ impl Template {
         Some(text)
     }
 
-    /// Filled in; `Err` names the variable that has no value.
+    /// Fills in the variables; `Err` names the variable without a value.
     pub fn filled(&self, values: &Values) -> Result<SecretText, String> {
         let mut text = String::new();
         for part in &self.0 {
@@ -107,7 +107,7 @@ impl Template {
         Ok(SecretText::new(text))
     }
 
-    /// Variables that have neither a value nor a default.
+    /// Returns the variables without a value or default.
     pub fn missing<'a>(&'a self, values: &'a Values) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter_map(|part| match part {
             Part::Variable {
@@ -119,7 +119,7 @@ impl Template {
     }
 }
 
-/// As `envsubst` takes it: variables stay, defaults are gone.
+/// Prints the form for `envsubst`: variables stay, defaults are removed.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.0 {
@@ -132,7 +132,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// What stands between the braces.
+/// Parses the text between the braces.
 fn braced(inner: &str) -> Result<Part, String> {
     let (name, operation) = inner.split_at(name_length(inner));
     if name.is_empty() {
@@ -169,8 +169,9 @@ fn name_length(text: &str) -> usize {
         .unwrap_or(text.len())
 }
 
-/// A `.env` file: `NAME=value` by line, `export` and quotes allowed. `Err` names the line
-/// and never its content.
+/// Parses a `.env` file: a line is `NAME=value`, with optional `export` and quotes. `Err` names
+/// the
+/// line and never its content.
 pub fn dotenv(text: &str) -> Result<Values, String> {
     let mut values = Values::new();
     for (index, line) in text.lines().enumerate() {
@@ -201,7 +202,7 @@ fn unquoted(value: &str) -> String {
             return inner.0.to_owned();
         }
     }
-    // An unquoted value ends at a comment.
+    // A comment ends an unquoted value.
     value
         .split_once(" #")
         .map_or(value, |(value, _)| value.trim_end())
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_no_variable_decided_is_no_secret() {
+    fn only_texts_without_variable_values_are_literal() {
         let values = values();
         let literal = |text: &str| Template::parse(text).unwrap().literal(&values);
         assert_eq!(literal("plain"), Some("plain".into()));
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_named_without_its_content() {
+    fn a_faulty_line_is_reported_without_its_content() {
         assert_eq!(
             dotenv("FISH=1\nsecret words\n").unwrap_err(),
             "line 2: wanted NAME=value"

@@ -1,11 +1,13 @@
-//! YAML whose every value knows its line.
+//! YAML values with their lines.
 //!
-//! Aliases are replaced by what they stand for and merge keys (`<<`) are applied, so that a
-//! reader sees plain lists and maps. All scalars stay the text that was written: Compose
-//! takes `4000`, `"4000"` and `yes` for text where it wants text.
+//! Aliases are replaced by their values and merge keys (`<<`) are applied, so a reader sees plain
+//! lists and maps. All scalars stay text: Compose reads `4000`, `"4000"` and `yes` as text in a
+//! text
+//! field.
 //!
-//! Invariant: time and memory are linear in the file. Depth has a bound; so have values and bytes
-//! after aliases are replaced, so that nine lines cannot make a billion values and an alias of a
+//! Invariant: time and memory are linear in the file. Depth has a bound. Values and bytes have one
+//! that holds after aliases are replaced: nine lines cannot make a billion values, and an alias of
+//! a
 //! long text cannot fill the memory.
 
 use std::collections::{HashMap, HashSet};
@@ -15,12 +17,12 @@ use toolcrib_compile::yaml::CURE;
 
 const MAX_DEPTH: usize = 64;
 const MAX_VALUES: usize = 50_000;
-/// Bytes of all texts once aliases are followed: four times the largest file.
+/// Limit on the bytes of all texts once aliases are replaced: four times the largest file.
 const MAX_TEXT: usize = 4 << 20;
-/// Bytes of one key. Messages name the keys above the place that they speak of.
+/// Longest key, in bytes. Messages print the keys above a value.
 const MAX_KEY: usize = 1024;
 
-/// A value and the line it begins in, from 1.
+/// A value and its first line, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub line: usize,
@@ -41,7 +43,7 @@ pub struct Key {
     pub text: String,
 }
 
-/// What cannot be read, and where.
+/// A syntax error and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlError {
     pub line: usize,
@@ -82,7 +84,7 @@ impl Node {
         }
     }
 
-    /// The values in it, itself included, and the bytes of their texts.
+    /// The number of values, itself included, and the bytes of their texts.
     pub fn size(&self) -> Size {
         let own = Size::VALUE;
         match &self.value {
@@ -112,7 +114,7 @@ impl Node {
     }
 }
 
-/// How much there is of something.
+/// The size of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     pub values: usize,
@@ -132,7 +134,7 @@ impl Size {
     }
 }
 
-/// Reads the one document of `text`.
+/// Parses `text`, which must have one document.
 pub fn parse(text: &str) -> Result<Node, YamlError> {
     let mut composer = Composer {
         parser: Parser::new_from_str(text),
@@ -169,7 +171,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
 struct Composer<'a> {
     parser: Parser<'a, StrInput<'a>>,
     anchors: HashMap<usize, Node>,
-    /// The values that were read, with aliases followed.
+    /// The size of the values so far, with aliases replaced.
     size: Size,
 }
 
@@ -240,7 +242,7 @@ impl<'a> Composer<'a> {
             }
         };
         let node = Node { line, value };
-        // Anchors are numbered from 1; 0 is none.
+        // Anchors are numbered from 1; 0 means no anchor.
         if anchor > 0 {
             self.anchors.insert(anchor, node.clone());
         }
@@ -288,7 +290,7 @@ impl<'a> Composer<'a> {
                 entries.push((Key { line, text }, value));
             }
         }
-        // What is written wins over what is merged, an earlier merge over a later one.
+        // Own keys win over merged ones, an earlier merge over a later one.
         for from in merged {
             let Value::Map(more) = from.value else {
                 return Err(YamlError::new(
@@ -335,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_know_their_lines() {
+    fn values_have_their_lines() {
         let node = parse("a: 1\nb:\n  - ...\n  - x\n").unwrap();
         let list = node.get("b").unwrap();
         let Value::List(items) = &list.value else {
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_keys_give_way_to_what_is_written() {
+    fn own_keys_win_over_merged_keys() {
         let text = "base: &base {a: 1, b: 2}\nother: &other {b: 3, c: 4}\nx:\n  <<: [*base, *other]\n  a: 9\n";
         let node = parse(text).unwrap();
         let x = node.get("x").unwrap();
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_has_its_line() {
+    fn errors_have_their_line() {
         for (text, line) in [
             ("a: 1\na: 2\n", 2),
             ("a: 1\n---\nb: 2\n", 2),
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused() {
+    fn alias_bombs_are_refused() {
         let mut laughs = "l0: &l0 [a, a, a, a, a, a, a, a, a, a]\n".to_owned();
         for level in 1..9 {
             let before = level - 1;

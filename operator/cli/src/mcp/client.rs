@@ -1,5 +1,5 @@
-//! One listing: greeting, and all pages. The greeting is in the older form, which servers of
-//! today answer whatever else they speak; one that knows nothing older is asked without.
+//! Lists a server's tools: the handshake, and all pages. The handshake has the older form, which
+//! current servers answer as well. A server that knows only newer revisions is asked without one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use toolcrib_mcp::revision::{META, NEWEST_HANDSHAKE, STATELESS, implementation, 
 use super::{http::Http, stdio::Stdio};
 use crate::print::brief;
 
-/// More than any server has; a list without end has an end here.
+/// Limit on pages: more than any server has, so that an endless list ends.
 const PAGES: usize = 64;
 const TOOLS: usize = 4096;
-/// For all of it: a server that is installed when it is first run takes its time.
+/// Limit on the whole listing: a server that is installed at its first start is slow.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 pub enum Server {
@@ -22,16 +22,16 @@ pub enum Server {
     Stdio(Stdio),
 }
 
-/// A server's own error.
+/// An error that the server sent.
 #[derive(Debug, thiserror::Error)]
 #[error("the server answered with error {code}: {message}")]
-pub struct Refused {
+pub struct ServerError {
     code: i64,
     message: String,
 }
 
 impl Server {
-    /// All tools, as the server writes them.
+    /// Returns all tools as the server writes them.
     pub async fn tools(mut self) -> anyhow::Result<Vec<Value>> {
         let listed = tokio::time::timeout(DEADLINE, self.list()).await;
         if let Self::Http(http) = &self {
@@ -48,7 +48,7 @@ impl Server {
     async fn list(&mut self) -> anyhow::Result<Vec<Value>> {
         let is_greeted = match self.greet().await {
             Ok(()) => true,
-            Err(error) if error.is::<Refused>() => false,
+            Err(error) if error.is::<ServerError>() => false,
             Err(error) => return Err(error),
         };
         let mut tools = Vec::new();
@@ -115,7 +115,7 @@ impl Server {
             Self::Stdio(stdio) => stdio.ask(id, &request).await?,
         };
         if let Some(error) = answer.get("error") {
-            bail!(Refused {
+            bail!(ServerError {
                 code: error["code"].as_i64().unwrap_or_default(),
                 message: brief(error["message"].as_str().unwrap_or_default()),
             });

@@ -1,5 +1,5 @@
-//! A server behind a URL, or behind a Service, by the API server's proxy. No redirect is
-//! followed: it would carry the credential elsewhere.
+//! An MCP server at a URL, or behind a Service through the API server's proxy. Redirects are not
+//! followed: they would send the credential to another host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use super::message::{MESSAGE, answers};
 use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// For a server to take the end of its session.
+/// Limit on waiting for the server to end its session.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 pub struct Http {
-    way: Way,
-    /// Of each request: the credential, then the session and the version.
+    transport: Transport,
+    /// Headers of each request: the credential, then the session and the version.
     headers: HeaderMap,
     is_stateless: bool,
 }
 
-enum Way {
+enum Transport {
     Url { client: Client, url: Url },
     Proxy { client: kube::Client, path: String },
 }
@@ -48,7 +48,7 @@ pub type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the answer broke off")]
-struct BrokenOff;
+struct TruncatedAnswer;
 
 impl Http {
     pub fn new(url: Url, headers: HeaderMap, roots: RootCertStore) -> anyhow::Result<Self> {
@@ -63,22 +63,22 @@ impl Http {
             .connect_timeout(CONNECT)
             .build()?;
         Ok(Self {
-            way: Way::Url { client, url },
+            transport: Transport::Url { client, url },
             headers,
             is_stateless: false,
         })
     }
 
-    /// Through the API server, at this path of its own.
+    /// Connects through the API server, at this path of its proxy.
     pub fn proxied(client: kube::Client, path: String, headers: HeaderMap) -> Self {
         Self {
-            way: Way::Proxy { client, path },
+            transport: Transport::Proxy { client, path },
             headers,
             is_stateless: false,
         }
     }
 
-    /// The revision that each further request names.
+    /// Sets the revision that each further request names.
     pub fn speak(&mut self, version: &str) {
         self.is_stateless = version == STATELESS;
         if let Ok(version) = HeaderValue::from_str(version) {
@@ -92,11 +92,12 @@ impl Http {
         Ok(())
     }
 
-    /// The message that answers. What is asked here changes nothing, so where an answer breaks
-    /// off on its way, as a proxy's can, it is asked for once more.
+    /// Returns the message that answers. The request changes nothing, so it is sent once more if
+    /// the
+    /// answer breaks off, as behind a proxy.
     pub async fn ask(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
         match self.ask_once(id, method, request).await {
-            Err(error) if error.is::<BrokenOff>() => self.ask_once(id, method, request).await,
+            Err(error) if error.is::<TruncatedAnswer>() => self.ask_once(id, method, request).await,
             asked => asked,
         }
     }
@@ -115,11 +116,15 @@ impl Http {
             true => from_stream(response.body, id).await?,
             false => from_document(response.body).await?,
         };
-        // An error's id may be null, where the request was not even read.
+        // The id of an error may be null, if the server could not parse the request.
         match answer {
             Some(answer) if answers(&answer, id) || is_error(&answer) => Ok(answer),
-            // The API server's own word: it may not be asked, or the Service has no pod.
-            Some(answer) if matches!(self.way, Way::Proxy { .. }) && answer["kind"] == "Status" => {
+            // An answer of the API server: the user may not use the proxy, or the Service has no
+            // pod.
+            Some(answer)
+                if matches!(self.transport, Transport::Proxy { .. })
+                    && answer["kind"] == "Status" =>
+            {
                 let message = answer["message"].as_str().unwrap_or_default();
                 bail!("the API server answered {status}: {}", brief(message))
             }
@@ -138,14 +143,15 @@ impl Http {
         }
     }
 
-    /// Ends the session, if there is one. Many servers know no end of one, and the API server's
-    /// proxy would want a further right.
+    /// Ends the session, if there is one. Errors are ignored: many servers do not support it, and
+    /// the
+    /// API server's proxy needs a further right.
     pub async fn end(&self) {
-        if let Way::Url { client, url } = &self.way
+        if let Transport::Url { client, url } = &self.transport
             && self.headers.contains_key(SESSION_HEADER)
         {
             let request = client.delete(url.clone()).headers(self.headers.clone());
-            // Err of either: nobody waits for it.
+            // Both errors are ignored: the session ends by itself later.
             tokio::time::timeout(FAREWELL, request.send()).await.ok();
         }
     }
@@ -158,8 +164,8 @@ impl Http {
         if let Some(method) = method.filter(|_| self.is_stateless) {
             headers.insert(METHOD_HEADER, HeaderValue::from_str(method)?);
         }
-        match &self.way {
-            Way::Url { client, url } => {
+        match &self.transport {
+            Transport::Url { client, url } => {
                 let request = client.post(url.clone()).headers(headers);
                 let sent = request.body(message.to_string()).send().await;
                 let response = sent
@@ -171,7 +177,7 @@ impl Http {
                     body: broken_off(response.bytes_stream().map_err(Into::into)),
                 })
             }
-            Way::Proxy { client, path } => {
+            Transport::Proxy { client, path } => {
                 let body = Body::from(message.to_string().into_bytes());
                 let mut request = Request::post(path).body(body)?;
                 *request.headers_mut() = headers;
@@ -190,10 +196,12 @@ impl Http {
 }
 
 fn broken_off(chunks: impl Stream<Item = anyhow::Result<Bytes>> + Send + 'static) -> Chunks {
-    chunks.map_err(|error| error.context(BrokenOff)).boxed()
+    chunks
+        .map_err(|error| error.context(TruncatedAnswer))
+        .boxed()
 }
 
-/// `None`: the body is no JSON.
+/// Reads the body as JSON; `None` if it is not JSON.
 async fn from_document(mut chunks: Chunks) -> anyhow::Result<Option<Value>> {
     let mut body = Buffer::new(MESSAGE);
     while let Some(chunk) = chunks.try_next().await? {
@@ -202,12 +210,13 @@ async fn from_document(mut chunks: Chunks) -> anyhow::Result<Option<Value>> {
     Ok(serde_json::from_slice(&body.into_bytes()).ok())
 }
 
-/// JSON-RPC's: an object with a code. Other services say `error` in words of their own.
+/// Whether this is a JSON-RPC error: an object with a code. Other services use `error`
+/// differently.
 fn is_error(answer: &Value) -> bool {
     answer["error"]["code"].is_i64()
 }
 
-/// The first event that answers; others are notifications, or requests that nobody answers.
+/// Returns the first event that answers. Others are notifications, or requests, which are ignored.
 pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<Value>> {
     let mut parser = SseParser::new(MESSAGE);
     let mut read = 0;
@@ -234,7 +243,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn any_chunking_of_a_stream_has_the_same_answer() {
+    async fn any_chunking_of_a_stream_gives_the_same_answer() {
         let text = ": hello\r\n\r\nevent: message\r\ndata: {\"id\": 6}\r\rdata: {\"id\": 7,\ndata: \"result\": \"größer\"}\n\n";
         for size in 1..=text.len() {
             let chunks = text.as_bytes().chunks(size);

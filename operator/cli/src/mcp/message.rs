@@ -1,11 +1,11 @@
-//! The messages of a server: how long one may be, and which one answers a request.
+//! Messages of an MCP server: their bound, and finding the answer to a request.
 
 use serde_json::Value;
 
-/// The longest message in bytes.
+/// Longest message, in bytes.
 pub const MESSAGE: usize = 16 * 1024 * 1024;
 
-/// Whether a message answers the request of this id.
+/// Whether a message answers the request with this id.
 pub fn answers(message: &Value, id: u64) -> bool {
     message.get("method").is_none() && message.get("id") == Some(&id.into())
 }

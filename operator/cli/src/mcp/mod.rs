@@ -1,8 +1,7 @@
-//! MCP servers as Surfaces for review: what `surface discover` asks and makes of it.
+//! MCP servers as Surfaces for review: the asking part of `surface discover`.
 //!
-//! In reading order: [`client`] (one listing of a server's tools), [`http`] and [`stdio`] (how
-//! it is reached), [`tools`] (the list as a descriptor has it, what to look at, and what
-//! differs; pure).
+//! Reading order: [`client`] (lists a server's tools), [`http`] and [`stdio`] (the transports),
+//! [`tools`] (the descriptor's form, remarks and differences; pure).
 //!
 //! Not here: calling tools, which only mediators do.
 

@@ -1,4 +1,4 @@
-//! A server that is a program of this machine. Its stderr is this one's.
+//! An MCP server that runs as a child process. Its stderr is that of this process.
 
 use std::ffi::OsString;
 use std::process::Stdio as Pipe;
@@ -12,7 +12,7 @@ use toolcrib_mcp::code::METHOD_NOT_FOUND;
 use super::message::{MESSAGE, answers};
 
 pub struct Stdio {
-    /// Dropped, it is killed.
+    /// The child process, which is killed on drop.
     _process: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
@@ -44,7 +44,7 @@ impl Stdio {
         written.context("the program does not read what it is asked")
     }
 
-    /// The message that answers; what the program asks meanwhile is refused.
+    /// Returns the message that answers; requests of the program are refused meanwhile.
     pub async fn ask(&mut self, id: u64, request: &Value) -> anyhow::Result<Value> {
         self.write(request).await?;
         loop {

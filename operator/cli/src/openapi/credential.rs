@@ -1,5 +1,5 @@
-//! How the service is authenticated to: the security scheme that most of the tools take, and
-//! the Secret that holds its values.
+//! Chooses the credential of the service: the security scheme that most of the tools accept, and
+//! the Secret with its values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +10,31 @@ use super::document::{Document, Operation, Version};
 use super::options::{Address, SurfaceOptions};
 use super::{Remarks, schema::cleaned};
 
-/// The bounds of `spec.auth`.
+/// Bounds of `spec.auth`.
 const MAX_SCOPES: usize = 32;
 const MAX_SCOPE_LENGTH: usize = 256;
 
-/// What a Surface's `auth` and its Secret hold.
+/// The contents of a Surface's `auth` and its Secret.
 #[derive(Debug)]
 pub struct Credential {
-    /// The name of its scheme.
+    /// The name of the security scheme.
     scheme: String,
     auth: Value,
     keys: Vec<&'static str>,
-    /// What its Secret must allow beside the service.
+    /// The host that its Secret must allow besides the service's.
     token_host: Option<String>,
-    /// What a reviewer must look at, if this is the credential that is taken.
+    /// A remark for the reviewer, if this credential is chosen.
     look: Option<String>,
 }
 
-/// One scheme, in the requirements of the operations that are tools.
+/// The use of a scheme in the requirements of the tools' operations.
 #[derive(Default)]
-struct Use {
+struct SchemeUse {
     count: usize,
     scopes: BTreeSet<String>,
 }
 
-/// The scheme that most of the tools take.
+/// Returns the scheme that most of the tools accept.
 pub fn credential(
     document: &Document,
     made: &[&Operation<'_>],
@@ -88,10 +88,10 @@ pub fn credential(
     Some(credential)
 }
 
-/// How often each scheme is enough by itself, and how many operations need none.
-fn uses(document: &Document, made: &[&Operation<'_>]) -> (BTreeMap<String, Use>, usize) {
+/// Counts the operations for which each scheme is enough, and those that need none.
+fn uses(document: &Document, made: &[&Operation<'_>]) -> (BTreeMap<String, SchemeUse>, usize) {
     let shared = document.root.get("security");
-    let mut uses: BTreeMap<String, Use> = BTreeMap::new();
+    let mut uses: BTreeMap<String, SchemeUse> = BTreeMap::new();
     let mut without = 0;
     for operation in made {
         let security = operation.value.get("security").or(shared);
@@ -104,7 +104,7 @@ fn uses(document: &Document, made: &[&Operation<'_>]) -> (BTreeMap<String, Use>,
         if alternatives.is_empty() {
             without += 1;
         }
-        // A requirement of two schemes at once is none that one credential meets.
+        // One credential cannot meet a requirement of two schemes at once.
         for alternative in alternatives.into_iter().filter(|all| all.len() == 1) {
             for (name, scopes) in alternative {
                 let used = uses.entry(name.clone()).or_default();
@@ -118,7 +118,7 @@ fn uses(document: &Document, made: &[&Operation<'_>]) -> (BTreeMap<String, Use>,
     (uses, without)
 }
 
-/// `Err`: a kind that cannot be sent.
+/// Converts a scheme. `Err`: no credential of this kind can be sent.
 fn of_scheme(
     scheme: &Value,
     name: &str,
@@ -175,7 +175,7 @@ fn bearer(name: &str, look: Option<String>) -> Credential {
     }
 }
 
-/// Client credentials, where the scheme has that flow. Every other one needs a person.
+/// Converts the flow of client credentials, if the scheme has it. All other flows need a person.
 fn oauth(scheme: &Value, name: &str, scopes: &BTreeSet<String>, base: &str) -> Credential {
     let flow = match scheme.get("flow").and_then(Value::as_str) {
         // Swagger 2.0 has one flow per scheme.
@@ -225,7 +225,7 @@ fn oauth(scheme: &Value, name: &str, scopes: &BTreeSet<String>, base: &str) -> C
     }
 }
 
-/// Relative ones are the service's own.
+/// Returns the token URL; a relative one belongs to the service.
 fn token_url(declared: &str, base: &str) -> Option<url::Url> {
     let url = url::Url::parse(base).ok()?.join(declared).ok()?;
     let is_whole = matches!(url.scheme(), "http" | "https")
@@ -243,12 +243,12 @@ fn base(wanted: &SurfaceOptions, address: &Address) -> String {
 }
 
 impl Credential {
-    /// What a reviewer must look at.
+    /// A remark for the reviewer.
     pub fn look(&self) -> Option<&str> {
         self.look.as_deref()
     }
 
-    /// The Surface's `spec.auth`.
+    /// Returns the Surface's `spec.auth`.
     pub fn auth(&self, wanted: &SurfaceOptions) -> Value {
         let mut auth = self.auth.clone();
         auth["secretKeyRef"] = match self.keys.as_slice() {
@@ -258,7 +258,9 @@ impl Credential {
         auth
     }
 
-    /// The same service with a token that somebody makes: its token endpoint was refused.
+    /// Returns a credential of the same service with a token of the owner, for a token endpoint
+    /// that
+    /// was refused.
     pub fn without_endpoint(self, why: &str, remarks: &mut Remarks) -> Self {
         let why = cleaned(why, "", remarks);
         remarks.look(
@@ -271,7 +273,7 @@ impl Credential {
         bearer(&self.scheme, None)
     }
 
-    /// The Secret, with variables in place of its values.
+    /// Returns the Secret with variables in place of its values.
     pub fn secret(&self, wanted: &SurfaceOptions, address: &Address) -> Value {
         let service = match address {
             Address::Service { name, .. } => format!("{name}.{}.svc", wanted.namespace),

@@ -1,22 +1,21 @@
-//! An OpenAPI document in one shape, whichever version it is of.
+//! Reads an OpenAPI document of any version into one shape.
 //!
-//! Swagger 2.0 differs in where things stand: schemas under `definitions`, the body among
-//! the parameters, a host instead of servers. Here it is turned round, so that nothing after
-//! this knows of it.
+//! Swagger 2.0 has other positions: schemas under `definitions`, the body among the parameters, a
+//! host instead of servers. They are converted here, so later steps do not know of Swagger.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// As deep as references may lead from one to the next.
+/// Longest chain of references.
 const MAX_HOPS: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     Swagger2,
-    /// `nullable`, boolean `exclusiveMinimum`.
+    /// Has `nullable`, and boolean `exclusiveMinimum`.
     OpenApi30,
-    /// Schemas are JSON Schema.
+    /// Its schemas are JSON Schema.
     OpenApi31,
 }
 
@@ -26,7 +25,7 @@ pub struct Document {
     pub root: Value,
 }
 
-/// Reads JSON or YAML. `Err`: what is wrong with it.
+/// Parses JSON or YAML. `Err`: the fault in it.
 pub fn parse(text: &str) -> Result<Document, String> {
     let root: Value = match serde_json::from_str(text) {
         Ok(root) => root,
@@ -55,21 +54,21 @@ pub fn parse(text: &str) -> Result<Document, String> {
     Ok(Document { version, root })
 }
 
-/// An operation where it stands.
+/// An operation with its path and method.
 #[derive(Debug)]
 pub struct Operation<'a> {
-    /// Lower case.
+    /// The method in lower case.
     pub method: &'a str,
     pub path: &'a str,
     pub value: &'a Value,
-    /// References followed; those of the path first, overridden ones left out.
+    /// Parameters with references resolved: those of the path first, without the overridden ones.
     pub parameters: Vec<Value>,
-    /// It, or its path, has servers of its own.
+    /// Whether the operation or its path has servers of its own.
     pub elsewhere: bool,
 }
 
 impl Operation<'_> {
-    /// `GET /fish/{id}`, for people.
+    /// `GET /fish/{id}`, for messages.
     pub fn place(&self) -> String {
         format!("{} {}", self.method.to_ascii_uppercase(), self.path)
     }
@@ -87,13 +86,13 @@ impl Operation<'_> {
     }
 }
 
-/// Methods of a path item, in the order of reading.
+/// Methods of a path item, in reading order.
 const METHODS: [&str; 8] = [
     "get", "head", "post", "put", "patch", "delete", "options", "trace",
 ];
 
 impl Document {
-    /// All operations by path.
+    /// Returns all operations by path.
     pub fn operations(&self) -> Vec<Operation<'_>> {
         let paths = self.root.get("paths").and_then(Value::as_object);
         let mut operations = Vec::new();
@@ -128,7 +127,7 @@ impl Document {
         for (index, parameter) in all.enumerate() {
             let text = |key: &str| parameter[key].as_str().unwrap_or_default().to_owned();
             let key = (text("in"), text("name"));
-            // An operation's parameter takes the place of its path's.
+            // An operation's parameter replaces its path's.
             let at = parameters.get(&key).map_or(index, |(at, _)| *at);
             parameters.insert(key, (at, parameter));
         }
@@ -140,7 +139,7 @@ impl Document {
             .collect()
     }
 
-    /// What a local reference leads to. `None`: nowhere, or round in a circle.
+    /// Follows a local reference; `None` if it leads nowhere or in a circle.
     pub fn followed<'a>(&'a self, value: &'a Value) -> Option<&'a Value> {
         let mut value = value;
         for _ in 0..MAX_HOPS {
@@ -158,7 +157,8 @@ impl Document {
         self.root.pointer(&decoded)
     }
 
-    /// A parameter's schema: its own, that of its JSON content, or (Swagger) itself.
+    /// Returns a parameter's schema: its own, that of its JSON content, or (Swagger) the
+    /// parameter.
     pub fn schema_of<'a>(&self, parameter: &'a Value) -> Option<std::borrow::Cow<'a, Value>> {
         use std::borrow::Cow;
         match self.version {
@@ -179,7 +179,7 @@ impl Document {
         }
     }
 
-    /// The request's body: content types, and the schema of the JSON one.
+    /// Returns the request's body: content types, and the schema of the JSON one.
     pub fn body(&self, operation: &Operation<'_>) -> Option<Body> {
         match self.version {
             Version::Swagger2 => {
@@ -225,7 +225,7 @@ impl Document {
 #[derive(Debug)]
 pub struct Body {
     pub required: bool,
-    /// `None`: no JSON is taken.
+    /// `None`: the body accepts no JSON.
     pub schema: Option<Value>,
     pub types: Vec<String>,
 }

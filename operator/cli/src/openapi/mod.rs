@@ -1,12 +1,11 @@
-//! OpenAPI documents into Surfaces for review: the pure part of `surface from-openapi`.
+//! Converts OpenAPI documents to Surfaces for review: the pure part of `surface from-openapi`.
 //!
-//! Reading order: [`document`] (what an OpenAPI 3.0, 3.1 or Swagger 2.0 document says, in one
-//! shape), [`operation`] (an operation as a tool), [`schema`] (its schemas as JSON Schema),
-//! [`credential`] (how the
-//! service is authenticated to), [`surface`] (address, the whole), [`marks`] (what a reviewer must look at).
+//! Reading order: [`document`] (OpenAPI 3.0, 3.1 and Swagger 2.0 in one shape), [`operation`] (an
+//! operation as a tool), [`schema`] (its schemas as JSON Schema), [`credential`] (the service's
+//! credential), [`surface`] (the address, and the result), [`marks`] (texts that need a review).
 //!
-//! Invariant: an operation that cannot be called as it is meant is left out and said; no
-//! tool is there that the compiler refuses.
+//! Invariant: an operation that cannot be called as documented is left out with a remark; the
+//! compiler accepts every tool of the result.
 
 mod credential;
 mod document;
@@ -23,9 +22,9 @@ use std::fmt;
 pub use document::parse;
 pub use options::{Address, Choice, SurfaceOptions};
 pub(crate) use schema::{cleaned, named, takes_anything};
-pub use surface::{Described, describe};
+pub use surface::{GeneratedSurface, describe};
 
-/// What a reviewer must know, and of which operation.
+/// A remark for the reviewer on one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Remark {
     pub kind: RemarkKind,
@@ -36,11 +35,11 @@ pub struct Remark {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemarkKind {
-    /// It is not in the result.
+    /// The part is not in the result.
     LeftOut,
-    /// It is there, in another way than it was written.
+    /// The part is in the result, in another form than documented.
     Changed,
-    /// It is there, and somebody should look.
+    /// The part is in the result, and a reviewer should look at it.
     Look,
 }
 
@@ -58,10 +57,10 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Bytes of a remark's place: one place of a foreign document may have many remarks.
+/// Longest place in a remark, in bytes: one place of a foreign document may have many remarks.
 const MAX_PLACE: usize = 256;
 
-/// Remarks in their order, each once.
+/// Remarks in their order, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct Remarks(pub(crate) Vec<Remark>, HashSet<Remark>);
 

@@ -1,13 +1,13 @@
-//! Names that models and the compiler take.
+//! Names that models and the compiler accept.
 
 use std::collections::BTreeMap;
 
-/// Names that are used, each with the number to try next for another thing of this name.
+/// Used names, each with the number to try next for another item of this name.
 #[derive(Debug, Default)]
 pub struct Names(BTreeMap<String, usize>);
 
 impl Names {
-    /// Takes this name, or the first unused one of those that `numbered` makes of 2, 3 and so on.
+    /// Uses this name, or the first unused one that `numbered` makes of 2, 3 and so on.
     pub fn unused(&mut self, plain: &str, numbered: impl Fn(usize) -> String) -> String {
         let mut name = plain.to_owned();
         let mut number = self.0.get(plain).copied().unwrap_or(2);
@@ -21,7 +21,8 @@ impl Names {
     }
 }
 
-/// `listForOrg`, `repos/list-for-org` → `list_for_org`, `repos_list_for_org`.
+/// Converts to snake case: `listForOrg`, `repos/list-for-org` → `list_for_org`,
+/// `repos_list_for_org`.
 pub fn snake_case(written: &str) -> String {
     let mut name = String::new();
     let characters: Vec<char> = written.chars().collect();
@@ -32,7 +33,7 @@ pub fn snake_case(written: &str) -> String {
             && before.is_some_and(|before| {
                 before.is_ascii_lowercase()
                     || before.is_ascii_digit()
-                    // `HTMLPage`: the P begins a word.
+                    // In `HTMLPage` the P begins a word.
                     || (before.is_ascii_uppercase()
                         && after.is_some_and(char::is_ascii_lowercase))
             });
@@ -46,7 +47,7 @@ pub fn snake_case(written: &str) -> String {
     name.trim_matches('_').to_owned()
 }
 
-/// At most `length` characters, cut between words where that leaves enough.
+/// Cuts a name to `length` characters, between words if enough of it remains.
 pub fn cut(name: &str, length: usize) -> String {
     if name.len() <= length {
         return name.to_owned();
@@ -61,7 +62,7 @@ pub fn cut(name: &str, length: usize) -> String {
     }
 }
 
-/// What every provider takes as a property's name.
+/// Whether every provider accepts the text as a property's name.
 pub fn is_property(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name

@@ -1,9 +1,10 @@
-//! One operation as a tool, or why it cannot be one.
+//! Converts one operation to a tool, or gives the reason why it cannot be one.
 //!
-//! The mediator sends arguments in three places: the path's placeholders, and of the rest
-//! all in the query (GET, HEAD, DELETE) or all in the JSON body. Headers and cookies are
-//! never a model's. An operation that needs another place is left out; one that only *may*
-//! take something there loses that, and it is said.
+//! The mediator sends arguments in the path's placeholders, and all other arguments either in the
+//! query (GET, HEAD, DELETE) or in the JSON body. A model never sets headers or cookies. An
+//! operation
+//! that needs another place is left out. One that only *may* have an argument there loses that
+//! argument, with a remark.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +15,19 @@ use super::document::{Body, Document, Operation, Version};
 use super::schema::{Schemas, Shape, cleaned, takes_anything};
 use super::{Remarks, names};
 
-/// Every request carries it to the model.
+/// Longest description, in characters: every request carries it to the model.
 const MAX_DESCRIPTION: usize = 1024;
-/// As the compiler and the mediator have it: filled in with the agent's identity.
+/// Placeholder for the agent's identity, known to the compiler and the mediator.
 const CLAW_ID: &str = "claw_id";
 
-/// Where arguments that are not in the path go.
+/// The place of arguments that are not in the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum ArgumentPlace {
     Query,
     Body,
 }
 
-/// The tool as the descriptor has it, but for its name. `Err`: why there is none.
+/// Returns the tool in the descriptor's form, without its name. `Err`: why it cannot be one.
 pub fn tool(
     document: &Document,
     operation: &Operation<'_>,
@@ -49,14 +50,14 @@ pub fn tool(
     };
     let mut path = format!("{path_prefix}{}", operation.path);
     let mut body_key = None;
-    if let (Rest::Body, Some(body)) = (rest, body) {
+    if let (ArgumentPlace::Body, Some(body)) = (rest, body) {
         body_key = input.body(body, remarks)?;
     }
     for parameter in &operation.parameters {
         input.parameter(parameter, rest, &mut path, remarks)?;
     }
     let mut http = json!({"method": operation.method.to_ascii_uppercase(), "path": path});
-    if rest == Rest::Body {
+    if rest == ArgumentPlace::Body {
         http["body"] = "json".into();
     }
     if let Some(key) = body_key {
@@ -87,7 +88,7 @@ fn rest(
     body: Option<&Body>,
     place: &str,
     remarks: &mut Remarks,
-) -> Result<Rest, String> {
+) -> Result<ArgumentPlace, String> {
     let no_json = |body: &Body| {
         format!(
             "takes {}, and only JSON can be sent",
@@ -99,19 +100,19 @@ fn rest(
         )
     };
     match (method, body) {
-        ("get" | "head" | "delete", None) => Ok(Rest::Query),
+        ("get" | "head" | "delete", None) => Ok(ArgumentPlace::Query),
         ("get" | "head" | "delete", Some(body)) => match &body.schema {
-            Some(_) if body.required => Ok(Rest::Body),
+            Some(_) if body.required => Ok(ArgumentPlace::Body),
             Some(_) | None if !body.required => {
                 remarks.left_out(place, "the optional body");
-                Ok(Rest::Query)
+                Ok(ArgumentPlace::Query)
             }
             Some(_) | None => Err(no_json(body)),
         },
         ("post" | "put" | "patch", Some(body)) if body.schema.is_none() && body.required => {
             Err(no_json(body))
         }
-        ("post" | "put" | "patch", _) => Ok(Rest::Body),
+        ("post" | "put" | "patch", _) => Ok(ArgumentPlace::Body),
         _ => Err("the mediator sends GET, HEAD, POST, PUT, PATCH and DELETE only".to_owned()),
     }
 }
@@ -126,7 +127,7 @@ struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// The body's members become arguments; the key that they are wrapped in, if there is one.
+    /// Converts the body's members to arguments; returns the key that wraps them, if there is one.
     fn body(&mut self, body: Body, remarks: &mut Remarks) -> Result<Option<String>, String> {
         let Some(schema) = body.schema else {
             remarks.left_out(self.place, "the optional body, which is not JSON");
@@ -162,13 +163,14 @@ impl Input<'_> {
             );
             self.additional = Some(true.into());
         }
-        // References of the top were opened; those below them wait.
+        // References at the top were resolved; those below are converted here.
         self.schemas.converted(&json!({}), remarks);
         Ok(key)
     }
 
-    /// `{"trade": {…}}` with nothing beside: the inner members are the arguments, and the
-    /// key is put round them again (`body_key`).
+    /// Unwraps `{"trade": {…}}` without other members: the inner members become the arguments, and
+    /// the
+    /// mediator wraps them in the key again (`body_key`).
     fn unwrapped(
         &mut self,
         schema: &Value,
@@ -195,7 +197,7 @@ impl Input<'_> {
     fn parameter(
         &mut self,
         parameter: &Value,
-        rest: Rest,
+        rest: ArgumentPlace,
         path: &mut String,
         remarks: &mut Remarks,
     ) -> Result<(), String> {
@@ -217,22 +219,22 @@ impl Input<'_> {
                 Ok(())
             }
             ("body" | "formData", _) => Ok(()),
-            // What the mediator or HTTP itself decides.
+            // Headers that the mediator or HTTP itself decides.
             ("header", _)
                 if ["accept", "content-type", "authorization"]
                     .contains(&name.to_ascii_lowercase().as_str()) =>
             {
                 Ok(())
             }
-            ("query", Rest::Query) if !names::is_property(name) => lost(
+            ("query", ArgumentPlace::Query) if !names::is_property(name) => lost(
                 format!("the query parameter {name:?}, which is no name for an argument"),
                 remarks,
             ),
-            ("query", Rest::Query) if self.properties.contains_key(name) => lost(
+            ("query", ArgumentPlace::Query) if self.properties.contains_key(name) => lost(
                 format!("the query parameter {name}, which is in the path too"),
                 remarks,
             ),
-            ("query", Rest::Query) => match self.query_schema(parameter, remarks) {
+            ("query", ArgumentPlace::Query) => match self.query_schema(parameter, remarks) {
                 Some(schema) => {
                     if is_required {
                         self.required.insert(name.to_owned());
@@ -245,7 +247,7 @@ impl Input<'_> {
                     remarks,
                 ),
             },
-            ("query", Rest::Body) => lost(
+            ("query", ArgumentPlace::Body) => lost(
                 format!("the query parameter {name} beside a JSON body"),
                 remarks,
             ),
@@ -253,7 +255,7 @@ impl Input<'_> {
         }
     }
 
-    /// Placeholders have our names: one that is taken, or none we can write, gets another.
+    /// Converts a path parameter. A name that is in use, or cannot be a placeholder, is replaced.
     fn path_parameter(
         &mut self,
         name: &str,
@@ -295,7 +297,7 @@ impl Input<'_> {
         self.required.insert(ours);
     }
 
-    /// `None`: an object, for whose parts a query has many spellings and we have none.
+    /// Returns the schema; `None` for an object, whose spelling in a query is not defined.
     fn query_schema(&mut self, parameter: &Value, remarks: &mut Remarks) -> Option<Value> {
         let schema = self.document.schema_of(parameter)?;
         let opened = self.document.followed(&schema)?;
@@ -350,7 +352,7 @@ impl Input<'_> {
         let mut schema = json!({
             "type": "object",
             "properties": self.properties,
-            // What nobody declared is not sent.
+            // Undeclared arguments are not sent.
             "additionalProperties": self.additional.unwrap_or(Value::Bool(false)),
         });
         if !self.required.is_empty() {
@@ -369,7 +371,7 @@ impl Input<'_> {
     }
 }
 
-/// Names that are referred to, from `schema` and on from there.
+/// Returns the names of definitions that `schema` refers to, directly or through others.
 fn used_defs(schema: &Value, defs: &std::collections::BTreeMap<String, Value>) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     let mut waiting = vec![schema];

@@ -1,11 +1,11 @@
-//! What a Surface is to be made of an OpenAPI document.
+//! The options for converting an OpenAPI document to a Surface.
 
-/// The Surface that is wanted.
+/// The requested Surface.
 #[derive(Debug)]
 pub struct SurfaceOptions {
     pub name: String,
     pub namespace: String,
-    /// Left out: the document's first server.
+    /// `None`: the document's first server.
     pub address: Option<Address>,
     pub choice: Choice,
 }
@@ -16,7 +16,7 @@ pub enum Address {
     Url(url::Url),
 }
 
-/// Which operations: by tag, operationId, or `METHOD /path`; `*` stands for anything.
+/// The requested operations: by tag, operationId, or `METHOD /path`; `*` matches any text.
 #[derive(Debug, Default)]
 pub struct Choice {
     pub include: Vec<String>,

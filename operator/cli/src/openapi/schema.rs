@@ -1,7 +1,7 @@
-//! OpenAPI's schemas as JSON Schema, with their definitions under `$defs`.
+//! Converts OpenAPI's schemas to JSON Schema, with their definitions under `$defs`.
 //!
-//! References stay references: a type that holds itself has no end written out. Only the
-//! top of a body is opened, since providers want plain properties there.
+//! References are kept, since a recursive type cannot be written out. Only the top of a body is
+//! resolved, since providers want plain properties there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use super::document::{Document, Version};
 use super::names::Names;
 use super::{Remarks, marks};
 
-/// Deeper is no argument of a tool.
+/// Limit on depth: no argument of a tool is deeper.
 const MAX_DEPTH: usize = 32;
-/// Parts of one body, through references, `allOf` and alternatives: a short document can name the
-/// same part again and again.
+/// Limit on the parts of one body, through references, `allOf` and alternatives: a short document
+/// can name the same part again and again.
 const MAX_PARTS: usize = 256;
 
-/// What OpenAPI says beside JSON Schema, or says to people reading the document.
+/// Keywords that only OpenAPI has, or that are for readers of the document.
 const DROPPED: [&str; 9] = [
     "example",
     "examples",
@@ -32,26 +32,26 @@ const DROPPED: [&str; 9] = [
     "deprecated",
 ];
 
-/// One tool's schemas.
+/// The schemas of one tool.
 pub struct Schemas<'a> {
     document: &'a Document,
     place: String,
-    /// Reference → name under `$defs`.
+    /// Names under `$defs`, by reference.
     names: BTreeMap<String, String>,
     used: Names,
-    /// How many more parts of a body are read.
+    /// Parts of a body that may still be read.
     parts: usize,
-    /// Of those that were converted; `None` while that is going on.
+    /// Converted definitions; absent while the conversion is running.
     defs: BTreeMap<String, Value>,
     waiting: Vec<String>,
 }
 
-/// An object's members, wherever they were declared.
+/// The members of an object, from all places that declare some.
 #[derive(Debug, Default)]
 pub struct Shape {
     pub properties: Map<String, Value>,
     pub required: BTreeSet<String>,
-    /// `additionalProperties` where it lets something in.
+    /// `additionalProperties`, if it allows any.
     pub additional: Option<Value>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// A schema of a value; its references lead to `$defs`.
+    /// Converts the schema of a value; its references lead to `$defs`.
     pub fn converted(&mut self, schema: &Value, remarks: &mut Remarks) -> Value {
         let converted = self.schema(schema, 0, remarks);
         while let Some(reference) = self.waiting.pop() {
@@ -138,7 +138,7 @@ impl<'a> Schemas<'a> {
                 ("description" | "title", Value::String(text)) => {
                     cleaned(text, &self.place, remarks).into()
                 }
-                // The document is the service's, which goes on checking the value.
+                // The service has this schema too, and checks the value itself.
                 ("pattern", Value::String(text)) if let Err(error) = pattern::cost(text) => {
                     remarks.left_out(
                         &self.place,
@@ -158,7 +158,7 @@ impl<'a> Schemas<'a> {
                     };
                     names.iter().filter(sent).cloned().collect()
                 }
-                // Swagger's required on a parameter is not JSON Schema's.
+                // In Swagger, `required` of a parameter is not JSON Schema's.
                 ("required", _) => continue,
                 (_, value) => value.clone(),
             };
@@ -176,7 +176,7 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// What only answers have is not asked for.
+    /// Converts properties, without the read-only ones, which only answers have.
     fn properties(
         &mut self,
         properties: &Map<String, Value>,
@@ -225,7 +225,7 @@ impl<'a> Schemas<'a> {
             }
         };
         let mut converted = json!({"$ref": format!("#/$defs/{name}")});
-        // Beside a reference only 3.1 lets anything count.
+        // Only 3.1 allows other keywords beside a reference.
         if self.document.version == Version::OpenApi31
             && let Some(text) = members.get("description").and_then(Value::as_str)
         {
@@ -245,15 +245,16 @@ impl<'a> Schemas<'a> {
             .unused(&plain, |number| format!("{plain}_{number}"))
     }
 
-    /// The members of an object schema, through references, `allOf` and alternatives.
-    /// `None`: it is no object, or has too many parts.
+    /// Returns the members of an object schema, through references, `allOf` and alternatives.
+    /// `None`:
+    /// the schema is no object, or has too many parts.
     pub fn shape(&mut self, schema: &Value, remarks: &mut Remarks) -> Option<Shape> {
         self.parts = MAX_PARTS;
         let shape = self.shape_of(schema, 0, remarks);
         shape.filter(|_| self.parts > 0)
     }
 
-    /// Why the last [`Self::shape`] was `None`.
+    /// The reason for which the last [`Self::shape`] was `None`.
     pub fn no_shape(&self) -> String {
         if self.parts == 0 {
             format!("its body's schema has {MAX_PARTS} parts or more: write it with fewer")
@@ -318,15 +319,15 @@ impl<'a> Schemas<'a> {
             says_something = true;
             self.either(&mut shape, shapes?, remarks);
         }
-        // What only answers have was not converted.
+        // Read-only members were not converted.
         shape
             .required
             .retain(|name| shape.properties.contains_key(name) || shape.additional.is_some());
         says_something.then_some(shape)
     }
 
-    /// Providers take no alternatives at the top: all properties, and as required what every
-    /// alternative requires. The service still checks.
+    /// Unites alternatives, since providers accept none at the top: all properties, of which those
+    /// are required that every alternative requires. The service still checks the value.
     fn either(&mut self, shape: &mut Shape, alternatives: Vec<Shape>, remarks: &mut Remarks) {
         remarks.changed(
             &self.place,
@@ -369,7 +370,7 @@ fn is_read_only(schema: &Value) -> bool {
     schema.get("readOnly") == Some(&Value::Bool(true))
 }
 
-/// `maximum: 5, exclusiveMaximum: true` is `exclusiveMaximum: 5` today.
+/// Converts bounds of 3.0: `maximum: 5, exclusiveMaximum: true` becomes `exclusiveMaximum: 5`.
 fn bounds_of_3_0(schema: &mut Map<String, Value>) {
     for (bound, exclusive) in [
         ("minimum", "exclusiveMinimum"),
@@ -400,7 +401,7 @@ fn or_null(mut schema: Map<String, Value>) -> Value {
     }
 }
 
-/// A text for the model, without what cannot be seen.
+/// Returns a text for the model without invisible characters.
 pub fn cleaned(text: &str, place: &str, remarks: &mut Remarks) -> String {
     let (shown, hidden) = marks::shown(text);
     if hidden > 0 {
@@ -419,7 +420,7 @@ pub fn cleaned(text: &str, place: &str, remarks: &mut Remarks) -> String {
     shown
 }
 
-/// The same of a name, which cannot be changed: the service knows it so.
+/// Adds a remark on invisible characters in a name. The name stays: the service knows it so.
 pub fn named(name: &str, place: &str, remarks: &mut Remarks) {
     let (shown, hidden) = marks::shown(name);
     let escaped = name.escape_debug();
@@ -437,7 +438,7 @@ pub fn named(name: &str, place: &str, remarks: &mut Remarks) {
     }
 }
 
-/// Whether the schema lets anything in: no type, no reference, no choice.
+/// Whether the schema allows any value: it has no type, reference or alternative.
 pub fn takes_anything(schema: &Value) -> bool {
     let Some(members) = schema.as_object() else {
         return true;

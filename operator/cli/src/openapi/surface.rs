@@ -1,4 +1,4 @@
-//! The whole document as a Surface: which operations, where they are, which credential.
+//! Converts a whole document to a Surface: its operations, address and credential.
 
 use super::options::{Address, Choice, SurfaceOptions};
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use super::names::{Names, cut, snake_case};
 use super::schema::cleaned;
 use super::{Remark, Remarks, operation};
 
-/// The result.
+/// The generated Surface and its parts.
 #[derive(Debug)]
-pub struct Described {
+pub struct GeneratedSurface {
     pub descriptor: Value,
     pub surface: Value,
-    /// The Secret that the surface's auth names, without its value.
+    /// The Secret that the Surface's auth names, without its value.
     pub secret: Option<Value>,
     pub remarks: Vec<Remark>,
 }
 
-/// `Err`: there can be no surface, and why.
-pub fn describe(document: &Document, wanted: &SurfaceOptions) -> Result<Described, String> {
+/// Converts the document. `Err`: why no Surface is possible.
+pub fn describe(document: &Document, wanted: &SurfaceOptions) -> Result<GeneratedSurface, String> {
     let mut remarks = Remarks::default();
     let (address, prefix) = address(document, wanted, &mut remarks)?;
     let operations: Vec<Operation<'_>> = document
@@ -58,7 +58,7 @@ pub fn describe(document: &Document, wanted: &SurfaceOptions) -> Result<Describe
         .unwrap_or(&wanted.name);
     let title = cleaned(title, "", &mut remarks);
 
-    // The compiler has the last word on each tool.
+    // The compiler decides on each tool.
     let description = loop {
         let description = assembled(wanted, &address, &title, &tools, credential.as_ref());
         let refused = refused(&description.1, wanted);
@@ -97,7 +97,7 @@ pub fn describe(document: &Document, wanted: &SurfaceOptions) -> Result<Describe
     }
     let (descriptor, surface) = description;
     let secret = credential.map(|credential| credential.secret(wanted, &address));
-    Ok(Described {
+    Ok(GeneratedSurface {
         descriptor,
         surface,
         secret,
@@ -117,7 +117,7 @@ impl Choice {
     }
 }
 
-/// `*` stands for any text.
+/// Whether the text matches a pattern in which `*` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
@@ -136,7 +136,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Where the tools are, and what goes before their paths.
+/// Returns the address of the tools, and the prefix of their paths.
 fn address(
     document: &Document,
     wanted: &SurfaceOptions,
@@ -151,7 +151,7 @@ fn address(
         .unwrap_or_default();
     match &wanted.address {
         Some(Address::Service { .. }) => Ok((wanted.address.clone().ok_or("no address")?, path)),
-        // An address that was given is whole: its path is the base.
+        // An address that the user gave is complete: its path is the base.
         Some(Address::Url(url)) if url.path().trim_end_matches('/').is_empty() => {
             Ok((Address::Url(url.clone()), path))
         }
@@ -167,7 +167,7 @@ fn address(
     }
 }
 
-/// The first server's URL, variables replaced by their defaults.
+/// Returns the first server's URL with the defaults of its variables.
 fn server(document: &Document, remarks: &mut Remarks) -> Option<String> {
     let root = &document.root;
     let text = |key: &str| root.get(key).and_then(Value::as_str);
@@ -212,7 +212,7 @@ fn tool_name(
     taken: &mut Names,
     remarks: &mut Remarks,
 ) -> String {
-    // `<surface>__<tool>` is what a model sees, and 64 what providers take.
+    // Models see `<surface>__<tool>`, and providers accept 64 characters.
     let length = 62_usize.saturating_sub(wanted.name.len()).max(16);
     let id = snake_case(operation.text("operationId"));
     let whole = if id.is_empty() {
@@ -240,7 +240,7 @@ fn tool_name(
     name
 }
 
-/// Descriptor and Surface.
+/// Returns the descriptor and the Surface.
 fn assembled(
     wanted: &SurfaceOptions,
     address: &Address,
@@ -267,21 +267,21 @@ fn assembled(
     (descriptor, surface)
 }
 
-/// What the compiler refuses, and why.
+/// The refusals of the compiler.
 #[derive(Default)]
-struct Refused {
-    /// By their number.
+struct CompilerRefusals {
+    /// The reason for each refused tool, by its index.
     tools: BTreeMap<usize, String>,
     token_endpoint: Option<String>,
 }
 
-fn refused(surface: &Value, wanted: &SurfaceOptions) -> Refused {
+fn refused(surface: &Value, wanted: &SurfaceOptions) -> CompilerRefusals {
     let loaded = load(
         [(wanted.name.clone(), surface.to_string())],
         Settings::default(),
     );
     let inputs: &Inputs = &loaded.inputs;
-    let mut refused = Refused::default();
+    let mut refused = CompilerRefusals::default();
     for report in inputs
         .surfaces()
         .filter_map(|(key, _)| check_surface(inputs, key))
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_any_text() {
         for (pattern, text, fits) in [
             ("pets", "pets", true),
             ("pets", "petstore", false),
@@ -323,9 +323,9 @@ mod tests {
         }
     }
 
-    /// 30 schemas that each name the next one twice would be a thousand million parts.
+    /// 30 schemas that each name the next one twice would have a thousand million parts.
     #[test]
-    fn a_body_of_too_many_parts_is_left_out() {
+    fn a_body_with_too_many_parts_is_left_out() {
         let reference = |at: usize| json!({"$ref": format!("#/components/schemas/s{at}")});
         let mut schemas: BTreeMap<String, Value> = (0..30)
             .map(|at| {

@@ -1,4 +1,4 @@
-//! One call of a model, up to the request that the mediator would send.
+//! Simulates one call of a model, up to the request that the mediator would send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use toolcrib_mediation::{
 
 use super::file::Verdict;
 
-/// What came of a call. The names are those of a test's `expect`.
+/// The outcome of a call. Its fields have the names of a test's `expect`.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     pub result: Verdict,
@@ -34,12 +34,12 @@ pub struct Outcome {
     pub arguments: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<SentRequest>,
-    /// What the model reads, and what withholds the tool.
+    /// The error for the model, and the reasons for withholding the tool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub because: Vec<String>,
 }
 
-/// The request as it would leave the mediator, less its credential.
+/// The request that the mediator would send, without its credential.
 #[derive(Debug, Serialize)]
 pub struct SentRequest {
     /// `MCP` for a tool that goes over MCP.
@@ -49,7 +49,7 @@ pub struct SentRequest {
     pub body: Option<Value>,
 }
 
-/// What the agent's model gets if it calls `tool` with `arguments`, as text.
+/// Returns the outcome of calling `tool` with `arguments`, as text, for the agent's model.
 pub fn call(
     inputs: &Inputs,
     compilation: &Compilation,
@@ -75,16 +75,16 @@ pub fn call(
     };
     let catalog = Catalog::load(&compilation.files.tools, agent.max_tier);
     let authority = Authority::new(Arc::new(catalog), None);
-    match answered(&authority, claw_id, tool, arguments)? {
-        Answered::NotMediated => {
+    match turn_decision(&authority, claw_id, tool, arguments)? {
+        TurnDecision::NotMediated => {
             let why = "the agent has no tool at all, so that its requests pass as they are";
             outcome.because.insert(0, why.to_owned());
         }
-        Answered::Rejected { code, message } => {
+        TurnDecision::Rejected { code, message } => {
             outcome.code = Some(code);
             outcome.because.insert(0, message);
         }
-        Answered::Called(call) => {
+        TurnDecision::Called(call) => {
             let arguments = serde_json::from_str(call.arguments().get())
                 .context("the arguments as executed are not JSON")?;
             outcome.arguments = Some(arguments);
@@ -110,7 +110,7 @@ pub fn call(
     Ok(outcome)
 }
 
-/// What is known before the call: who gives the tool, or what withholds it.
+/// Returns the facts that need no call: the object that gives the tool, or withholds it.
 fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
     let summary = compilation.tools.iter().find(|one| one.name == tool);
     let reasons = match summary {
@@ -144,30 +144,30 @@ fn by(kind: Kind, name: &str) -> String {
     format!("{}/{name}", kind.name())
 }
 
-/// What the turn makes of a model's call.
-enum Answered {
-    /// No tool is presented: the mediator does not look at the reply.
+/// The turn's decision on a model's call.
+enum TurnDecision {
+    /// No tool is presented, so the mediator passes the reply on.
     NotMediated,
     /// The model reads an error.
     Rejected { code: String, message: String },
-    /// It is to be executed, if authority permits it then.
+    /// The call is executed, if authority still permits it then.
     Called(Box<ManagedCall>),
 }
 
-/// A turn with one reply of the model, in which it makes this call.
-fn answered(
+/// Runs a turn in which the model's only reply makes this call.
+fn turn_decision(
     authority: &Authority,
     claw_id: ClawId,
     tool: &str,
     arguments: &str,
-) -> anyhow::Result<Answered> {
+) -> anyhow::Result<TurnDecision> {
     const MODEL: &str = "model";
     let asked = json!({"model": MODEL, "messages": [{"role": "user", "content": "test"}]});
     let request = Request::decode(Dialect::OpenaiChat, asked.to_string().into_bytes())
         .context("the test's own request cannot be decoded")?;
     let presented = PresentedTools::new(authority, &request);
     if presented.is_empty() {
-        return Ok(Answered::NotMediated);
+        return Ok(TurnDecision::NotMediated);
     }
     let config = TurnConfig {
         request,
@@ -195,7 +195,7 @@ fn answered(
         match effect {
             Effect::CallTools(calls) => {
                 let call = calls.into_iter().next().context("the turn calls nothing")?;
-                return Ok(Answered::Called(Box::new(call)));
+                return Ok(TurnDecision::Called(Box::new(call)));
             }
             Effect::CallModel(_) => {
                 let body = turn.request_body(MODEL).context("no next request")?;
@@ -208,8 +208,8 @@ fn answered(
     bail!("the turn does not say what becomes of the call")
 }
 
-/// The result that stands in the next request to the model.
-fn rejection(body: &[u8]) -> anyhow::Result<Answered> {
+/// Reads the rejection from the result in the next request to the model.
+fn rejection(body: &[u8]) -> anyhow::Result<TurnDecision> {
     let body: Value = serde_json::from_slice(body).context("the next request is not JSON")?;
     let result = body["messages"]
         .as_array()
@@ -222,7 +222,7 @@ fn rejection(body: &[u8]) -> anyhow::Result<Answered> {
         text.map(str::to_owned)
             .with_context(|| format!("the result has no error.{name}"))
     };
-    Ok(Answered::Rejected {
+    Ok(TurnDecision::Rejected {
         code: text("code")?,
         message: text("message")?,
     })

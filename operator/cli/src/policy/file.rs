@@ -1,6 +1,6 @@
-//! The format of a policy test: a document of a client-side kind, which no cluster knows.
+//! The format of a policy test: a document of a client-side kind that no cluster knows.
 //!
-//! Its group is not that of the objects, so that a test never passes for one.
+//! Its group differs from that of the objects, so a test is never mistaken for an object.
 
 use anyhow::{anyhow, bail};
 use schemars::JsonSchema;
@@ -28,7 +28,7 @@ pub struct ToolTest {
 #[serde(deny_unknown_fields)]
 pub struct Metadata {
     pub name: String,
-    /// The agent's.
+    /// The namespace of the agent.
     pub namespace: Option<String>,
 }
 
@@ -36,49 +36,49 @@ pub struct Metadata {
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     pub agent: String,
-    /// The pod that calls, for an agent with `identity: Pod`.
+    /// The calling pod, for an agent with `identity: Pod`.
     pub pod: Option<String>,
     pub cases: Vec<Case>,
 }
 
-/// One call of a model, and what is to come of it.
+/// One call of a model, with the expected outcome.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Case {
     name: Option<String>,
-    /// `SURFACE.TOOL`, with the agent's name for the surface.
+    /// `SURFACE.TOOL`, with the agent's alias of the surface.
     pub call: String,
-    /// As the model writes them. Missing: `{}`.
+    /// The arguments as the model writes them. Missing: `{}`.
     arguments: Option<Value>,
-    /// The same as text, for what is no JSON, or JSON of a dangerous kind (repeated keys).
+    /// The arguments as text, for text that is not JSON, or JSON with repeated keys.
     arguments_text: Option<String>,
     pub expect: Expect,
 }
 
-/// What is written is compared; what is not may be anything.
+/// The expected outcome. Only the fields that are set are compared.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     pub result: Verdict,
     /// The code in the result that the model reads: `permission_denied`, `schema_validation`.
     pub code: Option<String>,
-    /// What gives the tool: `ToolGrant/analyst-reads`, `ToolDefaults/default`.
+    /// The object that gives the tool: `ToolGrant/analyst-reads`, `ToolDefaults/default`.
     pub by: Option<String>,
-    /// Why compile withholds it: a diagnostic's code.
+    /// The diagnostic's code for which compile withholds the tool.
     pub withheld: Option<String>,
     pub tier: Option<String>,
-    /// Whose the credential is: `PerAgent`, `Surface`, `None`.
+    /// The owner of the credential: `PerAgent`, `Surface`, `None`.
     pub credential: Option<String>,
-    /// As executed: with the agent's own `claw_id`.
+    /// The arguments as executed, with the agent's own `claw_id`.
     pub arguments: Option<Value>,
     pub request: Option<ExpectedRequest>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, serde::Serialize)]
 pub enum Verdict {
-    /// It would be sent.
+    /// The call would be sent.
     Allowed,
-    /// The model reads an error; nothing is sent.
+    /// The model would read an error, and nothing would be sent.
     Denied,
 }
 
@@ -87,12 +87,12 @@ pub enum Verdict {
 pub struct ExpectedRequest {
     pub method: Option<String>,
     pub url: Option<String>,
-    /// `null`: there is none.
+    /// `null`: no body.
     #[serde(default, deserialize_with = "written")]
     pub body: Option<Value>,
 }
 
-/// Keeps a `null` that is written apart from what is not written.
+/// Keeps an explicit `null` apart from a missing field.
 fn written<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -102,7 +102,7 @@ impl Case {
         self.name.clone().unwrap_or_else(|| self.call.clone())
     }
 
-    /// What the model writes.
+    /// The arguments as the model writes them, as text.
     pub fn arguments_text(&self) -> anyhow::Result<String> {
         match (&self.arguments, &self.arguments_text) {
             (Some(_), Some(_)) => bail!("has arguments and argumentsText: keep one"),
@@ -113,7 +113,7 @@ impl Case {
     }
 }
 
-/// The tests among the documents.
+/// Returns the tests among the documents.
 pub fn tests(loaded: &LoadResult) -> anyhow::Result<Vec<(Origin, ToolTest)>> {
     let group = API_VERSION.split('/').next().unwrap_or_default();
     loaded

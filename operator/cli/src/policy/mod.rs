@@ -1,9 +1,10 @@
 //! `test`: policy tests as files.
 //!
-//! A [`file::ToolTest`] says of an agent: this call, with these arguments, is allowed or
-//! denied, and by what. The answer is not worked out here: the agent is compiled as the
-//! operator compiles it, and the call goes through the mediator's own turn, up to the request
-//! that it would send. Nothing is sent.
+//! A [`file::ToolTest`] expects of an agent that a call with certain arguments is allowed or
+//! denied,
+//! and for which reason. This module does not decide that: the operator's compiler compiles the
+//! agent, and the mediator's own turn handles the call, up to the request that it would send.
+//! Nothing is sent.
 
 mod call;
 mod file;
@@ -21,7 +22,7 @@ use crate::{args::TestArgs, failure::Failure, print, sources};
 use file::{Case, ToolTest};
 use verdict::Difference;
 
-/// One case, and what came of it.
+/// One case and its outcome.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -31,7 +32,7 @@ struct Report {
     agent: ObjectRef,
     call: String,
     passed: bool,
-    /// What was expected and is not so.
+    /// The expectations that were not met.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differences: Vec<Difference>,
     actual: call::Outcome,
@@ -51,7 +52,7 @@ pub fn test(args: &TestArgs) -> Result<ExitCode, Failure> {
             file::KIND
         )));
     }
-    // A test of objects that do not read would pass or fail for the wrong reason.
+    // With an undecodable object, a test would pass or fail for the wrong reason.
     let findings = print::findings(&loaded, []);
     if findings == print::Findings::Errors {
         return Ok(findings.exit_code());

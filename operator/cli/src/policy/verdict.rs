@@ -1,4 +1,4 @@
-//! What a test expects, held against what came.
+//! Compares the expectation of a test with the outcome.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::call::Outcome;
 use super::file::{Expect, ExpectedRequest};
 
-/// One thing that is not as expected.
+/// A field that differs from the expectation.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub field: &'static str,
@@ -14,7 +14,7 @@ pub struct Difference {
     pub actual: String,
 }
 
-/// Nothing: the case passes.
+/// Returns the differences; none if the case passes.
 pub fn differences(expect: &Expect, actual: &Outcome) -> Vec<Difference> {
     let Expect {
         result,
@@ -72,12 +72,12 @@ pub fn differences(expect: &Expect, actual: &Outcome) -> Vec<Difference> {
     found
 }
 
-/// A URL as it is sent: without its scheme's own port.
+/// Removes the default port of the URL's scheme, as sending the request does.
 fn normal(url: &str) -> String {
     url::Url::parse(url).map_or_else(|_| url.to_owned(), Into::into)
 }
 
-/// Text as it is, everything else as JSON; nothing at all as a word.
+/// Prints text as it is, anything else as JSON, and a missing value as a word.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "(none)".to_owned(),

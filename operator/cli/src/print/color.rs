@@ -1,4 +1,4 @@
-//! Color, on a terminal only, and never where NO_COLOR is set.
+//! Colors: on a terminal only, and never if NO_COLOR is set.
 
 use std::io::IsTerminal as _;
 
@@ -17,7 +17,7 @@ impl Color {
         if on { Self::On } else { Self::Off }
     }
 
-    /// Colors a word where it stands alone in a column, after the columns were aligned.
+    /// Colors a word that is alone in its column. Columns must be aligned before.
     pub fn words(self, text: &str, words: &[(&str, &str)]) -> String {
         match self {
             Self::Off => text.to_owned(),

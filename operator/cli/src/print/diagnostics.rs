@@ -1,4 +1,4 @@
-//! Diagnostics on standard error, one or two lines each.
+//! Prints diagnostics to standard error, in one or two lines each.
 
 use std::{collections::BTreeMap, io::IsTerminal as _};
 
@@ -6,10 +6,10 @@ use toolcrib_compile::{Diagnostic, LoadResult, Severity, Subject};
 
 use super::plain;
 
-/// What was printed.
+/// The worst severity that was printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Findings {
-    /// Nothing, or warnings.
+    /// No finding, or warnings only.
     Clean,
     /// At least one error.
     Errors,
@@ -59,7 +59,7 @@ pub fn findings<'a>(
     }
 }
 
-/// `error[Code] Kind namespace/name .field: message`.
+/// Formats a finding as `error[Code] Kind namespace/name .field: message`.
 fn line(diagnostic: &Diagnostic, color: bool) -> String {
     let head = format!("{}[{}]", diagnostic.severity.name(), diagnostic.code.name());
     let head = match (color, diagnostic.severity) {

@@ -1,11 +1,11 @@
-//! Objects as YAML text that a reviewer can read, with comments on them.
+//! Prints objects as YAML for a reviewer, with comments.
 
 use serde_json::Value;
 use toolcrib_compile::yaml;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Lines without their `#`.
+    /// Comment lines without `#`.
     pub comments: Vec<String>,
     pub object: Value,
 }
@@ -18,13 +18,13 @@ impl Document {
         }
     }
 
-    pub fn said(mut self, comment: impl Into<String>) -> Self {
+    pub fn with_comment(mut self, comment: impl Into<String>) -> Self {
         self.comments.push(comment.into());
         self
     }
 }
 
-/// The documents of one file.
+/// Joins the documents of one file.
 pub fn documents(documents: &[Document]) -> Result<String, serde_yaml::Error> {
     let mut text = String::new();
     for (index, document) in documents.iter().enumerate() {
@@ -39,8 +39,8 @@ pub fn documents(documents: &[Document]) -> Result<String, serde_yaml::Error> {
     Ok(text)
 }
 
-/// Comment lines of at most 90 columns. A text from the pod file must not end its comment,
-/// so whatever is not printable is a space.
+/// Formats a comment in lines of at most 90 columns. A text from the pod file must not end its
+/// comment, so unprintable characters become spaces.
 pub fn commented(text: &str) -> String {
     let mut lines = String::new();
     let mut line = String::from("#");
@@ -68,7 +68,7 @@ pub fn commented(text: &str) -> String {
     lines
 }
 
-/// YAML ends lines at these too.
+/// Whether YAML ends a line at this character.
 fn is_line_end(c: char) -> bool {
     matches!(c, '\u{2028}' | '\u{2029}')
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_cannot_be_left() {
+    fn no_text_ends_its_comment() {
         assert_eq!(
             commented("otter\nkind: Secret\u{2028}x"),
             "# otter kind: Secret x\n"

@@ -1,4 +1,4 @@
-//! What the user sees.
+//! The output for the user.
 
 mod color;
 mod diagnostics;
@@ -22,7 +22,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use toolcrib_compile::yaml;
 
-/// All of `text`; a reader that went away (`| head`) is no error.
+/// Writes all of `text`. A reader that has closed the pipe (`| head`) is no error.
 pub fn to_stdout(text: &str) -> std::io::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -30,9 +30,9 @@ pub fn to_stdout(text: &str) -> std::io::Result<()> {
     }
 }
 
-/// A value as JSON or YAML; both end with a newline.
+/// Prints a value as JSON or YAML, with a newline at the end.
 pub fn value(value: &impl Serialize, output: Output) -> anyhow::Result<String> {
-    // Through a value, since raw JSON text has no form in YAML.
+    // The conversion to a value is needed because raw JSON text has no form in YAML.
     let value = serde_json::to_value(value)?;
     match output {
         Output::Json | Output::Table => Ok(serde_json::to_string_pretty(&value)? + "\n"),

@@ -1,4 +1,4 @@
-//! Compiled objects as Kubernetes objects in YAML or JSON, references in place of secrets.
+//! Prints compiled objects as YAML or JSON, with references in place of secrets.
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use toolcrib_compile::{Object, ObjectKind, Role, SecretKeyRef, names, yaml};
 
 use super::Format;
 
-/// The text for standard output.
+/// Returns the text for standard output.
 pub fn objects(objects: &[Object], format: Format) -> anyhow::Result<String> {
     let values = objects.iter().map(value);
     match format {
@@ -28,7 +28,7 @@ pub fn objects(objects: &[Object], format: Format) -> anyhow::Result<String> {
 fn value(object: &Object) -> Value {
     let kind = object.role.kind();
     let data = match object.role {
-        // Its content is made once, by the controller; nothing here knows it.
+        // The controller creates its content once; it is unknown here.
         Role::Identity => {
             let token = SecretKeyRef::new(object.key.clone(), names::TOKEN_KEY);
             json!({names::TOKEN_KEY: token.placeholder().expose()})
@@ -36,7 +36,7 @@ fn value(object: &Object) -> Value {
         Role::Mediator | Role::Manifest | Role::Context => json!(object.data),
         Role::Network => json!(object.spec),
     };
-    // Texts stand as texts: a reviewer can read them, and nothing in them is a secret.
+    // Texts are printed as texts, which a reviewer can read; none of them holds a secret.
     let field = match kind {
         ObjectKind::Secret => "stringData",
         ObjectKind::ConfigMap => "data",

@@ -1,12 +1,13 @@
-//! Texts of other people and programs, for a terminal.
+//! Makes foreign texts safe to print on a terminal.
 
 use std::borrow::Cow;
 
-/// Bytes of a server's words in a message of ours: a sentence or two.
+/// Longest quotation of a server's text in a message, in bytes: a sentence or two.
 const BRIEF: usize = 300;
 
-/// One line in which no character speaks to the terminal: objects hold texts of whoever may write
-/// them, and a text could clear a line above it, or forge one.
+/// Escapes control characters, so the text stays on one line. Objects hold texts of all authors,
+/// and
+/// a text could otherwise clear a line above it, or forge one.
 pub fn plain(text: &str) -> Cow<'_, str> {
     let speaks = |c: char| c.is_control() || toolcrib_bounds::is_hidden(c);
     if !text.contains(speaks) {
@@ -19,7 +20,7 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped.collect())
 }
 
-/// The beginning of a text that a server sent, on one line.
+/// Returns the beginning of a server's text, on one line.
 pub fn brief(text: &str) -> String {
     plain(&toolcrib_bounds::cut(text, BRIEF)).into_owned()
 }

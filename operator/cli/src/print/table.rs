@@ -1,16 +1,16 @@
-//! Columns, as kubectl prints them.
+//! Prints columns as kubectl does.
 
 use std::borrow::Cow;
 
 use super::plain;
 
-/// Left-aligned columns, three spaces apart, no trailing space.
+/// Prints left-aligned columns, three spaces apart, without trailing spaces.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
     aligned(std::iter::once(&header).chain(rows))
 }
 
-/// The same without a header.
+/// Does the same as [`table`] without a header.
 pub fn columns(rows: &[Vec<String>]) -> String {
     aligned(rows)
 }

@@ -1,4 +1,4 @@
-//! The mediator as a child process: found, started, awaited, stopped.
+//! The mediator as a child process: finds, starts, probes and stops it.
 
 use std::{
     fs,
@@ -17,24 +17,24 @@ use tokio::{
 };
 
 const PROGRAM: &str = "toolcrib-sidecar";
-/// Milliseconds are normal; a machine that is busy compiling takes longer.
+/// Limit on the start. It takes milliseconds; a machine that is busy compiling needs longer.
 const START_DEADLINE: Duration = Duration::from_secs(15);
-/// Between two probes. Short, since a developer waits for it.
+/// Interval between probes. It is short, since a developer waits for the start.
 const PROBE_INTERVAL: Duration = Duration::from_millis(30);
-/// Longer than the mediator's own drain of requests that are still running.
+/// Limit on the stop: longer than the mediator's own drain of running requests.
 const STOP_DEADLINE: Duration = Duration::from_secs(15);
-/// Another process may take a port between our choice and the mediator's bind.
+/// Attempts to find a port: another process may take it before the mediator binds it.
 const PORT_ATTEMPTS: u32 = 3;
 
 pub struct Setup {
     pub program: PathBuf,
     pub config: PathBuf,
     pub history: PathBuf,
-    /// What `{claw_id}` is with `identity: Pod`.
+    /// Value of `{claw_id}` with `identity: Pod`.
     pub pod: String,
-    /// Where its log lines go.
+    /// File for the mediator's log lines.
     pub log: PathBuf,
-    /// They go to standard error instead.
+    /// Sends the log lines to standard error instead.
     pub verbose: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Mediator {
     address: SocketAddr,
 }
 
-/// The program: as given, beside this one, or on PATH.
+/// Finds the program: as given, beside this one, or on PATH.
 pub fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = given {
         return Ok(path.to_path_buf());
@@ -69,7 +69,7 @@ pub fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 impl Mediator {
-    /// Starts it and waits until it would serve requests.
+    /// Starts the mediator and waits until it is ready.
     pub async fn start(setup: &Setup) -> anyhow::Result<Self> {
         let mut last = None;
         for _ in 0..PORT_ATTEMPTS {
@@ -116,7 +116,7 @@ impl Mediator {
         self.address
     }
 
-    /// Lets it drain and flush the record.
+    /// Stops the mediator, which drains its requests and flushes the record.
     pub async fn stop(&mut self) -> anyhow::Result<()> {
         if self
             .child
@@ -150,7 +150,7 @@ impl From<anyhow::Error> for Attempt {
     }
 }
 
-/// SIGTERM. A child that has ended already is fine.
+/// Sends SIGTERM; a child that has ended already is no error.
 pub fn terminate(child: &Child) -> anyhow::Result<()> {
     let pid = child
         .id()
@@ -165,7 +165,7 @@ pub fn terminate(child: &Child) -> anyhow::Result<()> {
 fn spawn(setup: &Setup, address: SocketAddr, admin: SocketAddr) -> anyhow::Result<Child> {
     let mut command = Command::new(&setup.program);
     command
-        // Flags say it all; nothing of this shell's TOOLCRIB_*, proxies or keys counts.
+        // Every setting is a flag; this shell's TOOLCRIB_*, proxies and keys must not count.
         .env_clear()
         .arg("--config-dir")
         .arg(&setup.config)
@@ -178,11 +178,12 @@ fn spawn(setup: &Setup, address: SocketAddr, admin: SocketAddr) -> anyhow::Resul
             &admin.to_string(),
         ])
         .args(["--pod", &setup.pod, "--allow-local", "--exit-with-stdin"])
-        // Its other end closes however this process ends, by SIGKILL too.
+        // The pipe closes however this process ends, also by SIGKILL, and the mediator stops.
         .stdin(Stdio::piped())
         .kill_on_drop(true)
-        // A group of its own: the terminal's SIGINT is for the program, and the mediator
-        // stays until the program has ended.
+        // The mediator has its own process group: the terminal's SIGINT is for the program, and
+        // the
+        // mediator runs until the program has ended.
         .process_group(0);
     if setup.verbose {
         command.stdout(io::stderr()).stderr(io::stderr());
@@ -197,7 +198,7 @@ fn spawn(setup: &Setup, address: SocketAddr, admin: SocketAddr) -> anyhow::Resul
         .with_context(|| format!("cannot start {}", setup.program.display()))
 }
 
-/// Two different ones: both listeners live until both are chosen.
+/// Returns two different addresses: both listeners stay open until both ports are chosen.
 fn free_addresses() -> io::Result<(SocketAddr, SocketAddr)> {
     let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let second = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -209,7 +210,7 @@ enum Readiness {
     NotYet(String),
 }
 
-/// The mediator's own probe, as the kubelet runs it.
+/// Runs the mediator's own probe, as the kubelet does.
 async fn probe(program: &Path, admin: SocketAddr) -> anyhow::Result<Readiness> {
     let output = Command::new(program)
         .env_clear()
@@ -227,7 +228,7 @@ async fn probe(program: &Path, admin: SocketAddr) -> anyhow::Result<Readiness> {
     ))
 }
 
-/// The end of the log, for an error's text.
+/// Returns the end of the log, for the text of an error.
 fn tail(log: &Path) -> String {
     const TAIL: u64 = 2048;
     let read = || -> io::Result<String> {

@@ -1,15 +1,15 @@
-//! `run`: a program behind the real mediator on this machine, with no cluster.
+//! `run`: runs a program behind the real mediator on this machine, without a cluster.
 //!
-//! Compiles, puts the credentials in, writes the four files into a folder that only this user
-//! can read, starts the mediator with them, runs the program with the environment that a
-//! pod's runner gets, and stops the mediator when the program has ended.
+//! It compiles, fills in the credentials, and writes the four files into a folder that only this
+//! user can read. It starts the mediator with them, runs the program with the environment of a
+//! pod's runner, and stops the mediator when the program has ended.
 //!
-//! The context goes into a folder too, named by a variable as in a pod, with this mediator's
-//! address in `mcp.json`.
+//! The context is written to a folder as well. A variable names the folder as in a pod, and
+//! `mcp.json` has this mediator's address.
 //!
-//! Invariant: the program gets the mediator's address and its own token; neither a service's
-//! credential nor a provider's key is in its environment or arguments. On one machine and as
-//! one user that is hygiene, not a boundary; the boundary is the pod.
+//! Invariant: the program gets the mediator's address and its own token. Its environment and
+//! arguments hold no credential of a service or provider. For processes of one user on one machine
+//! this is hygiene, not a boundary; the boundary is the pod.
 
 mod mediator;
 mod places;
@@ -34,11 +34,11 @@ use crate::{
     args::{RunArgs, SecretFrom, ValueFrom},
     failure::Failure,
     print,
-    sources::{self, From},
+    sources::{self, ObjectSource},
 };
 use mediator::{Mediator, Setup};
 
-/// What the mediator is started with, and what the program is told.
+/// The mediator's files and the program's environment.
 struct RunPlan {
     files: Materialized,
     context: BTreeMap<String, String>,
@@ -46,19 +46,20 @@ struct RunPlan {
     model: ModelApi,
 }
 
-/// Where the program's model is.
+/// The program's model API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ModelApi {
     Mediator,
-    /// A native runner without a provider has its own, and keeps what says where it is.
-    Elsewhere,
+    /// A native runner without a ModelProvider: it has its own API, and keeps the variables for
+    /// it.
+    Runner,
 }
 
 impl ModelApi {
     fn of(compilation: &Compilation) -> Self {
         let files = &compilation.files;
         match files.agent.mode {
-            Mode::Native if files.providers.providers.is_empty() => Self::Elsewhere,
+            Mode::Native if files.providers.providers.is_empty() => Self::Runner,
             Mode::Native | Mode::Mediated => Self::Mediator,
         }
     }
@@ -77,10 +78,10 @@ fn prepare(args: &RunArgs) -> Result<RunPlan, Failure> {
     let mut loaded = sources::loaded(&args.files)?;
     secrets::add(&mut loaded, &args.secret).map_err(Failure::Usage)?;
     let namespace = args.namespace.as_deref();
-    let agent = sources::find_agent(&loaded, &args.agent, namespace, &From::Files)?;
+    let agent = sources::find_agent(&loaded, &args.agent, namespace, &ObjectSource::Files)?;
     let mut compilation = compile(&loaded.inputs, &agent)
         .with_context(|| format!("the agent {agent} cannot be compiled"))?;
-    // As in a cluster, what is wrong is said and left out, and the rest runs.
+    // As in a cluster, faulty parts are reported and left out, and the rest runs.
     print::findings(&loaded, &compilation.diagnostics);
     if let Some(refusal) = &compilation.refusal {
         let why = anyhow::anyhow!("the agent {agent} is not accepted: {}", refusal.message);
@@ -119,9 +120,9 @@ fn random() -> anyhow::Result<[u8; 32]> {
     Ok(bytes)
 }
 
-/// Mediator up, program, mediator down, what happened.
+/// Starts the mediator, runs the program, stops the mediator, prints the summary.
 async fn supervise(args: RunArgs, prepared: RunPlan) -> anyhow::Result<ExitCode> {
-    // Made with mode 0700, and gone at the end whatever happens in between.
+    // The folder has mode 0700, and is removed on every way out.
     let private = tempfile::Builder::new()
         .prefix("toolcrib-run-")
         .tempdir()
@@ -154,7 +155,7 @@ async fn supervise(args: RunArgs, prepared: RunPlan) -> anyhow::Result<ExitCode>
     Ok(exit_code(status?))
 }
 
-/// The context as compiled, with this mediator's address in place of a pod's.
+/// Returns the compiled context with this mediator's address in place of a pod's.
 fn at(mediator: SocketAddr, context: &BTreeMap<String, String>) -> BTreeMap<String, Vec<u8>> {
     let here = format!("http://{mediator}{}", names::MCP_PATH);
     context
@@ -188,7 +189,7 @@ fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Resu
     Ok(())
 }
 
-/// Runs the program to its end, or until the mediator dies under it.
+/// Runs the program until it ends or the mediator dies.
 async fn program(args: &RunArgs, environment: Environment) -> anyhow::Result<ExitStatus> {
     let (name, arguments) = args.command.split_first().context("no command")?;
     let mut command = tokio::process::Command::new(name);
@@ -201,7 +202,7 @@ async fn program(args: &RunArgs, environment: Environment) -> anyhow::Result<Exi
         .spawn()
         .with_context(|| format!("cannot start {}", Path::new(name).display()))?;
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
-    // A terminal sends SIGINT to the program too; here it only must not end us before it.
+    // A terminal sends SIGINT to the program too; this process must not end before it.
     let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
     loop {
         tokio::select! {
@@ -225,7 +226,7 @@ fn variable(secret: &SecretFrom) -> Option<&str> {
 
 type Environment = Vec<(&'static str, OsString)>;
 
-/// What a pod's runner gets, with this mediator's address and this context.
+/// Returns the environment of a pod's runner, with this mediator's address and this context.
 fn environment(mediator: SocketAddr, prepared: &RunPlan, context: &Path) -> Environment {
     let base = format!("http://{mediator}");
     let token = || prepared.token.expose().into();
@@ -240,7 +241,7 @@ fn environment(mediator: SocketAddr, prepared: &RunPlan, context: &Path) -> Envi
             (names::ENV_ANTHROPIC_BASE_URL, base.into()),
             (names::ENV_ANTHROPIC_API_KEY, token()),
         ]),
-        ModelApi::Elsewhere => {}
+        ModelApi::Runner => {}
     }
     let proxied = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
         .iter()
@@ -258,7 +259,7 @@ fn environment(mediator: SocketAddr, prepared: &RunPlan, context: &Path) -> Envi
     variables
 }
 
-/// The program's own code; 128 and the signal's number where it was killed, as shells do it.
+/// Returns the program's own exit code; 128 plus the signal if it was killed, as shells do.
 fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt as _;
     let code = status

@@ -1,8 +1,8 @@
-//! `--at`: where a surface or provider of the files is on this machine.
+//! `--at`: the address on this machine for a surface or provider of the files.
 //!
-//! Addresses are replaced in the compiled files and not in the objects: compile refuses
-//! loopback addresses, and rightly so. What the Secrets' owners allowed was checked against
-//! the objects' own hosts before.
+//! The addresses are replaced in the compiled files, not in the objects, since compile refuses
+//! loopback addresses. The consent of the Secrets' owners was checked against the objects' own
+//! hosts before.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,24 @@ use anyhow::bail;
 use toolcrib_compile::{Compilation, Inputs, digest};
 use url::Url;
 
-use crate::args::{Place, PlaceOf};
+use crate::args::{AddressTarget, LocalAddress};
 use crate::print;
 
 pub fn apply(
     compilation: &mut Compilation,
     inputs: &Inputs,
-    places: &[Place],
+    places: &[LocalAddress],
 ) -> anyhow::Result<()> {
     for place in places {
         match &place.of {
-            PlaceOf::Surface(name) => surface(compilation, inputs, name, &place.url)?,
-            PlaceOf::Provider(name) => provider(compilation, inputs, name, &place.url)?,
+            AddressTarget::Surface(name) => surface(compilation, inputs, name, &place.url)?,
+            AddressTarget::Provider(name) => provider(compilation, inputs, name, &place.url)?,
         }
     }
     Ok(())
 }
 
-/// Addresses inside a cluster, which this machine cannot resolve: each once, with its `--at`.
+/// Returns a note, with its `--at`, for each address that only a cluster can resolve.
 pub fn elsewhere(compilation: &Compilation) -> Vec<String> {
     let inside = |url: &str| {
         let host = Url::parse(url).ok()?.host_str()?.to_owned();
@@ -119,7 +119,7 @@ fn provider(
             known.join(", ")
         );
     }
-    // One that this agent cannot select, or that has no usable key, is not in the files.
+    // A provider that this agent cannot select, or without a usable key, is not in the files.
     let provider = compilation.files.providers.providers.get_mut(name);
     for endpoint in provider
         .into_iter()
@@ -130,8 +130,9 @@ fn provider(
     Ok(())
 }
 
-/// `to`, with the path of `from` where `to` has none. Cut as text, since a feed's url holds
-/// placeholders that a parser would encode.
+/// Returns `to`, with the path of `from` if `to` has none. The path is cut from text: a parser
+/// would
+/// encode the placeholders in a feed's url.
 fn moved(from: &str, to: &Url) -> String {
     let to_text = to.as_str().trim_end_matches('/');
     if has_path(to) {
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_without_a_path_keeps_the_object_s() {
+    fn an_address_without_a_path_keeps_the_object_s() {
         check(
             "http://fish.pond.svc:4000",
             "http://127.0.0.1:9",

@@ -1,4 +1,4 @@
-//! What happened, from the mediator's record: one line per tool call.
+//! Summarizes the mediator's record: one line per tool call.
 
 use std::{
     fmt::Write as _,
@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 const FILE: &str = "history.jsonl";
-/// Arguments are shown up to this many characters.
+/// Longest arguments in the summary, in characters.
 const SHOWN: usize = 120;
 
-/// The fields of a record line that are shown. Lines of another `kind` have no trace.
+/// The fields of a record line that the summary uses. Lines of another `kind` have no trace.
 #[derive(Deserialize)]
 struct Line {
     #[serde(default)]
@@ -41,15 +41,15 @@ struct Call {
     latency_ms: Option<f64>,
 }
 
-/// Lines that are there already, in a folder that is kept.
+/// Counts the lines of an existing record, in a folder that is kept.
 pub fn count(folder: &Path) -> anyhow::Result<usize> {
     Ok(lines(folder)?.len())
 }
 
-/// The lines after the first `skip`, for the user.
+/// Summarizes the lines after the first `skip`.
 pub fn summary(folder: &Path, skip: usize) -> anyhow::Result<String> {
     let lines = lines(folder)?;
-    // A record that was rotated meanwhile begins anew.
+    // If the record was rotated meanwhile, all of its lines are new.
     let new = lines.get(skip..).unwrap_or(&lines);
     Ok(describe(new))
 }
@@ -68,7 +68,7 @@ fn lines(folder: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn describe(lines: &[String]) -> String {
-    // Write-ahead lines are of another kind, and a line that a kill cut off cannot be decoded.
+    // Write-ahead lines have another kind, and a line that was cut by a kill cannot be decoded.
     let records: Vec<Line> = lines
         .iter()
         .filter_map(|line| serde_json::from_str::<Line>(line).ok())
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_and_calls_are_counted_and_write_ahead_lines_are_not() {
+    fn only_requests_and_calls_are_counted() {
         let lines = [
             r#"{"kind":"model_call","request_id":"r1"}"#,
             r#"{"kind":"intent","name":"fish.catch"}"#,

@@ -1,4 +1,4 @@
-//! Credentials from the command line, as if their Secrets stood among the files.
+//! Adds credentials from the command line to the Secrets of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
@@ -16,9 +16,10 @@ use crate::print;
 
 pub type Values = BTreeMap<SecretKeyRef, SecretText>;
 
-/// Reads the values. A Secret that is not in the files becomes one that may be sent wherever
-/// the files send it: whoever holds the value on this machine has said so. One that is in the
-/// files keeps its own label and annotations, and only its value is replaced.
+/// Reads the values. A Secret that is not in the files is added with consent to every destination
+/// that the files have for it: the user who holds the value has agreed by naming it. A Secret of
+/// the
+/// files keeps its label and annotations, and only gets the value.
 pub fn add(loaded: &mut LoadResult, given: &[SecretFrom]) -> anyhow::Result<()> {
     let mut keys: BTreeMap<ObjectRef, BTreeSet<String>> = BTreeMap::new();
     for secret in given {
@@ -48,8 +49,9 @@ pub fn add(loaded: &mut LoadResult, given: &[SecretFrom]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Says which hosts get a credential of the command line, and asks where there are several: the
-/// files decide them, and may be somebody else's.
+/// Prints the hosts that get a credential of the command line, and asks for consent to several:
+/// the
+/// files name the hosts, and another person may have written them.
 pub fn confirm(compilation: &Compilation, args: &RunArgs) -> Result<(), Failure> {
     let mut several = false;
     for secret in &args.secret {
@@ -58,7 +60,7 @@ pub fn confirm(compilation: &Compilation, args: &RunArgs) -> Result<(), Failure>
             eprintln!("note: --secret {reference}: nothing that the agent has uses it");
             continue;
         };
-        // A private CA that vouches for them is in the route, too.
+        // The route also names a private CA that vouches for the hosts.
         let hosts: Vec<_> = source
             .route
             .iter()

@@ -1,4 +1,4 @@
-//! Cases as folders: the program runs in one, and its output is compared with the files there.
+//! Cases as folders: the program runs in each, and its output is compared with the files there.
 
 #![allow(dead_code, reason = "each test program uses some of it")]
 
@@ -9,15 +9,15 @@ use std::process::{Command, Output};
 
 use toolcrib_golden::{Suite, Target, cases, expect};
 
-/// `tests/NAME`.
+/// The folder `tests/NAME`.
 pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests")
         .join(name)
 }
 
-/// A test for each folder of `tests/NAME`. `run` returns the texts that the program produces,
-/// by their files within the case, and each is compared with its file.
+/// Returns a test for each folder of `tests/NAME`. `run` returns the program's output by the files
+/// of the case, and each text is compared with its file.
 pub fn suite(target: Target, name: &str, run: fn(&Path) -> BTreeMap<PathBuf, String>) -> Suite {
     Suite::default().cases(cases(&folder(name), None), move |case| {
         for (file, text) in run(case) {
@@ -26,7 +26,7 @@ pub fn suite(target: Target, name: &str, run: fn(&Path) -> BTreeMap<PathBuf, Str
     })
 }
 
-/// The program, in a folder. Nobody's cluster is asked by accident.
+/// Runs the program in a folder, without a kubeconfig, so no cluster is read by accident.
 pub fn run(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kubectl-toolcrib"))
         .args(arguments)
@@ -46,7 +46,7 @@ pub fn lines(case: &Path, file: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Exit code and what was printed.
+/// Formats the exit code and the output.
 pub fn report(output: &Output, printed: &[u8]) -> String {
     let code = output.status.code().unwrap();
     format!("exit code {code}\n{}", text(printed))

@@ -1,8 +1,8 @@
-//! A Service's tools are listed through the API server, with no right but those that the
-//! documentation names, and written into its Surface.
+//! Lists a Service's tools through the API server, with only the rights that the documentation
+//! names, and writes them into its Surface.
 //!
-//! The server is a program of this machine, at the address that the API server knows this machine
-//! by. A Pod says that it has that address, since no other is proxied to; it never runs.
+//! The server is a program on this machine, at the address under which the API server reaches the
+//! machine. A Pod claims that address, since the API server proxies to no other; it never runs.
 
 use std::fs;
 use std::net::{IpAddr, TcpStream};
@@ -22,7 +22,7 @@ use super::{DEADLINE, POLL, client, define, kubeconfig, label, toolcrib};
 
 const NAMESPACE: &str = "listed";
 
-/// Of this machine, for the API server.
+/// Returns the address of this machine for the API server.
 fn our_address() -> IpAddr {
     let kubeconfig = Kubeconfig::read_from(kubeconfig()).unwrap();
     let cluster = kubeconfig.clusters[0].cluster.as_ref().unwrap();
@@ -80,7 +80,7 @@ fn surface() -> Value {
     })
 }
 
-/// May do these things, and no other.
+/// Creates a user with these rights and no others.
 async fn user(client: &Client, name: &str, rules: Value) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -114,25 +114,25 @@ fn discover(files: &Path, flags: &[&str]) -> Output {
     toolcrib(&all)
 }
 
-fn said(output: &Output) -> String {
+fn errors(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 #[track_caller]
 fn failed(output: &Output, code: i32, words: &str) {
-    let said = said(output);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(said.contains(words), "{said}");
+    let errors = errors(output);
+    assert_eq!(output.status.code(), Some(code), "{errors}");
+    assert!(errors.contains(words), "{errors}");
     assert_eq!(output.stdout, b"");
 }
 
 #[track_caller]
 fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}", said(output));
+    assert!(output.status.success(), "{}", errors(output));
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Rights, and where a Service leads, are known to the API server a moment later.
+/// Repeats a request: the API server learns rights and endpoints of a Service with a delay.
 fn eventually(ask: impl Fn() -> Output, is_there: impl Fn(&Output) -> bool) -> Output {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -140,13 +140,13 @@ fn eventually(ask: impl Fn() -> Output, is_there: impl Fn(&Output) -> bool) -> O
         if is_there(&output) {
             return output;
         }
-        assert!(Instant::now() < deadline, "{}", said(&output));
+        assert!(Instant::now() < deadline, "{}", errors(&output));
         std::thread::sleep(POLL);
     }
 }
 
 #[tokio::test]
-async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
+async fn tools_are_listed_through_the_api_server_and_written() {
     let client = client().await;
     define(&client).await;
     label(&client, NAMESPACE, &json!({})).await;
@@ -178,16 +178,16 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     expected["spec"]["descriptor"]["tools"] = tools();
     let yaml: Value = serde_yaml::from_str(&succeeded(&listed)).unwrap();
     assert_eq!(yaml, expected);
-    let all = said(&listed);
+    let all = errors(&listed);
     assert!(all.contains("added: dive\nadded: swim\n"), "{all}");
     assert!(all.contains("look: dive: says that it destroys"), "{all}");
     let check = || discover(&["--as", "reader", "--check"]);
     failed(&check(), 1, "added: dive");
 
-    // Who may not, is told what.
+    // A user without the right gets a message that names it.
     let heron = eventually(
         || discover(&["--as", "heron"]),
-        |it| said(it).contains("cannot create resource"),
+        |it| errors(it).contains("cannot create resource"),
     );
     failed(&heron, 1, "the API server answered 403");
     failed(
@@ -205,7 +205,7 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     };
     let before = version().await;
     let write = |flags: &[&str]| discover(&[&["--apply", "--as", "writer"], flags].concat());
-    let refused = eventually(|| write(&[]), |it| said(it).contains("say --yes"));
+    let refused = eventually(|| write(&[]), |it| errors(it).contains("say --yes"));
     failed(&refused, 1, "look: dive: says that it destroys");
     failed(
         &write(&["--yes"]),
@@ -224,23 +224,23 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     let before = version().await;
     let same = write(&[]);
     assert_eq!(succeeded(&same), "");
-    assert!(said(&same).contains("nothing is written"));
+    assert!(errors(&same).contains("nothing is written"));
     assert_eq!(version().await, before);
 
-    // The tools are its own now; what is lost is asked about all the same.
+    // The tool's own field manager writes now; lost tools still need a confirmation.
     drop(server);
     let mut fewer = tools();
     fewer.as_array_mut().unwrap().remove(0);
     list(&fewer).unwrap();
     server = Scripted::start(files.path(), address);
     service(&client, address, server.port).await;
-    let lost = eventually(|| write(&[]), |it| said(it).contains("say --yes"));
+    let lost = eventually(|| write(&[]), |it| errors(it).contains("say --yes"));
     failed(&lost, 1, "removed: dive");
     succeeded(&write(&["--yes"]));
     let written = surfaces.get("fish").await.unwrap();
     assert_eq!(written.data["spec"]["descriptor"]["tools"], fewer);
 
-    // The server's own refusal, and a header that would not reach it.
+    // A refusal of the server, and a header that would not reach it.
     fs::write(files.path().join("headers"), "X-Otter: heron-token\n").unwrap();
     failed(&discover(&[]), 1, "401 Unauthorized: give a credential");
     fs::write(
@@ -251,7 +251,7 @@ async fn a_service_s_tools_are_listed_through_the_api_server_and_written() {
     failed(&discover(&[]), 2, "keeps the header Authorization");
 }
 
-/// A namespace has its account a moment after itself, and no pod before.
+/// Waits for the namespace's ServiceAccount: it is created with a delay, and pods need it.
 async fn account(client: &Client) {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let deadline = Instant::now() + DEADLINE;
@@ -261,7 +261,7 @@ async fn account(client: &Client) {
     }
 }
 
-/// To the program.
+/// Creates the Service that leads to the program.
 async fn service(client: &Client, address: IpAddr, port: u16) {
     let metadata = json!({"name": "carp", "namespace": NAMESPACE});
     let pod = json!({

@@ -31,14 +31,14 @@ pub struct Registry {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum AllowedUsers {
     Anybody,
-    /// Only who knows the password of [`USER`].
+    /// Only the user with the password of [`USER`].
     User,
 }
 
 impl Registry {
-    pub fn start(who: Who) -> Self {
+    pub fn start(who: AllowedUsers) -> Self {
         let root = packages::debian("registry.txt").unwrap();
         let storage = tempfile::tempdir().unwrap();
         let mut config = json!({
@@ -47,7 +47,7 @@ impl Registry {
             "storage": {"filesystem": {"rootdirectory": storage.path().join("data")}},
             "http": {"addr": "127.0.0.1:0"},
         });
-        if who == Who::User {
+        if who == AllowedUsers::User {
             let path = storage.path().join("htpasswd");
             fs::write(&path, HTPASSWD).unwrap();
             config["auth"] = json!({"htpasswd": {"realm": "pond", "path": path}});
@@ -71,7 +71,7 @@ impl Registry {
                     .to_owned(),
             )
         });
-        // Nobody reads its log, and a full pipe would stop it.
+        // The log is read and dropped: a full pipe would stop the registry.
         std::thread::spawn(move || lines.for_each(drop));
         rustls::crypto::ring::default_provider()
             .install_default()
@@ -96,7 +96,7 @@ impl Registry {
         response
     }
 
-    /// What a manifest says of it.
+    /// Pushes a blob; returns its descriptor for a manifest.
     pub fn blob(&self, media_type: &str, bytes: Vec<u8>) -> Value {
         let digest = digest(&bytes);
         let size = bytes.len();
@@ -111,7 +111,7 @@ impl Registry {
         json!({"mediaType": media_type, "digest": digest, "size": size})
     }
 
-    /// Its digest.
+    /// Pushes a manifest; returns its digest.
     pub fn manifest(&self, name: &str, media_type: &str, manifest: &Value) -> String {
         let url = format!("http://{}/v2/pond/fish/manifests/{name}", self.address);
         let body = manifest.to_string();
@@ -125,7 +125,7 @@ impl Registry {
         digest
     }
 
-    /// An image of these layers, the topmost last, under this tag. Its digest.
+    /// Pushes an image of these layers, the topmost last, under this tag; returns its digest.
     pub fn image(&self, tag: &str, labels: Value, layers: Vec<Value>) -> String {
         let config = json!({"architecture": "amd64", "os": "linux", "config": {"Labels": labels},
             "rootfs": {"type": "layers", "diff_ids": []}});
@@ -139,7 +139,7 @@ impl Registry {
         format!("{}/pond/fish:{tag}", self.address)
     }
 
-    /// Where the registry keeps a blob's bytes.
+    /// Returns the path of a blob's bytes in the registry's storage.
     pub fn stored(&self, digest: &str) -> PathBuf {
         let hex = digest.strip_prefix("sha256:").unwrap();
         let blobs = self
@@ -161,7 +161,7 @@ pub fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
-/// A layer's archive.
+/// Returns a layer's archive.
 pub fn archive(files: &[(&str, &str)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, text) in files {

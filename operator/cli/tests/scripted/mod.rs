@@ -1,4 +1,4 @@
-//! The scripted MCP server of `tests/discover`, over HTTP in a process of its own.
+//! The scripted MCP server of `tests/discover`, over HTTP in its own process.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::IpAddr;
@@ -11,7 +11,8 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// On a free port of this address, with the tools of the folder's `tools.json`.
+    /// Starts the server on a free port of this address, with the tools of the folder's
+    /// `tools.json`.
     pub fn start(files: &Path, address: IpAddr) -> Self {
         let mut process = Command::new("python3")
             .arg(program())

@@ -1,6 +1,7 @@
-//! What Toolcrib says in situations that go wrong, in each place where a user looks: the columns of
-//! `kubectl get`, conditions, Events, `kubectl toolcrib explain`, the program's answer, the record
-//! and metrics. The test compares all of it with `docs/reference/situations.md`.
+//! Faults as users see them, in each place where they look: the columns of `kubectl get`,
+//! conditions, Events, `kubectl toolcrib explain`, the program's answer, the record and metrics.
+//! The
+//! test compares all of them with `docs/reference/situations.md`.
 //!
 //! The controller and the mediators are real and run in this process. The pods are only objects,
 //! because the control plane has no node. `UPDATE_EXPECT=1` writes the page.
@@ -292,7 +293,7 @@ steps:
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_situation_reads_as_the_page_says() {
+async fn each_situation_matches_the_page() {
     let keys = tempfile::tempdir().unwrap();
     fs::write(keys.path().join("model"), "sk-scripted-7c1e52f0").unwrap();
     fs::create_dir(keys.path().join("tokens")).unwrap();
@@ -389,7 +390,7 @@ fn page(sections: &BTreeMap<usize, String>) -> String {
     page.trim_end().to_owned() + "\n"
 }
 
-/// Starts the agent's pod and brings the situation about.
+/// Starts the agent's pod and stages the situation.
 async fn stage(harness: &Harness, staged: &mut Scene) {
     let Scene {
         situation,
@@ -441,7 +442,7 @@ async fn change(harness: &Harness, name: &str, namespace: &str, mediated: &mut M
         }
         "revoked" => {
             linked(harness, mediated).await;
-            // The call that is granted, so that metrics show both.
+            // A granted call, so that the metrics show both.
             mediated.ask().await;
             grants.delete("analyst-reads", &delete).await.unwrap();
             without_tools(harness, mediated).await;
@@ -486,7 +487,7 @@ async fn recreate(harness: &Harness, namespace: &str, mediated: &MediatedPod) {
             (gone && later).then_some(())
         })
         .await;
-    // The Event about the grant comes in each run.
+    // The Event about the grant occurs in each run.
     let grant = ("toolgrants", "analyst-reads");
     becomes(harness, namespace, grant, ("Resolved", "False")).await;
     until(harness, "access is withdrawn", || {

@@ -28,7 +28,7 @@ use toolcrib_sidecar::process::args::{Cli, ServeArgs};
 use super::harness::Harness;
 
 pub const AGENT: &str = "analyst";
-/// How often the kubelet of this test looks.
+/// Interval at which the kubelet of this test syncs.
 const SYNC: Duration = Duration::from_millis(100);
 
 /// Whether the webhook edited the pod when it was created.
@@ -89,7 +89,7 @@ pub async fn link_token(harness: &Harness, pod: &Pod) -> String {
     answer.status.unwrap().token
 }
 
-/// The compiled Secret's files. Empty without the Secret, as the optional volume is.
+/// Returns the compiled Secret's files; none without the Secret, like the optional volume.
 pub async fn files(secrets: &Api<Secret>) -> BTreeMap<String, Vec<u8>> {
     let found = secrets.get_opt(&format!("toolcrib-{AGENT}-mediator")).await;
     let data = found.unwrap().and_then(|secret| secret.data);
@@ -115,7 +115,7 @@ impl Drop for MediatedPod {
 }
 
 impl MediatedPod {
-    /// Returns once the compiled files are there and served.
+    /// Returns once the compiled files exist and are served.
     pub async fn start(harness: &Harness, namespace: &str) -> Self {
         let pod = pod(harness, namespace, Injection::Yes, "Running").await;
         let secrets: Api<Secret> = harness.api(namespace);
@@ -154,7 +154,7 @@ impl MediatedPod {
         }
     }
 
-    /// Ends the copying. The files stay as they are.
+    /// Stops the kubelet's copying; the files stay.
     pub fn kubelet_stops(&mut self) {
         if let Some(kubelet) = self.kubelet.take() {
             kubelet.abort();
@@ -196,7 +196,7 @@ impl MediatedPod {
     }
 }
 
-/// The last words of a mediator that never gets its files.
+/// Returns the log of a mediator that never gets its files.
 pub async fn without_files() -> String {
     let (folder, history) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let arguments = arguments(folder.path(), history.path());

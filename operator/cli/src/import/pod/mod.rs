@@ -1,8 +1,9 @@
-//! A Clawdapus pod file as it is written: services, agents, and what the agents ask for.
+//! The parts of a Clawdapus pod file: services, agents, and the agents' requests.
 //!
-//! Here: the types of its parts. [`read`] makes them of YAML, [`scalar`] reads the small formats
-//! within a text. Not here: the objects that they become. Defaults are not applied yet, since a
-//! `...` is part of what was written.
+//! Here: the types. [`read`] builds them from YAML, [`scalar`] parses the small formats within a
+//! text. Not here: the translation to objects. Defaults are not applied yet, since `...` is part
+//! of
+//! the file.
 
 mod read;
 mod scalar;
@@ -28,7 +29,7 @@ impl<T> At<T> {
 #[derive(Clone, Debug, Default)]
 pub struct PodFile {
     pub name: Option<At<String>>,
-    /// The `*-defaults` of the file, as a service without anything of its own has them.
+    /// The `*-defaults` of the file, in the form of an agent's own requests.
     pub defaults: Wishes,
     pub services: Vec<Service>,
 }
@@ -45,11 +46,11 @@ pub struct Service {
     pub user: Option<At<String>>,
     pub describe_file: Option<At<String>>,
     pub mcp_stdio: Option<At<Vec<String>>>,
-    /// `None`: no agent.
+    /// `None`: the service is no agent.
     pub agent: Option<AgentBlock>,
 }
 
-/// What makes a service an agent.
+/// The `x-claw` block that makes a service an agent.
 #[derive(Clone, Debug)]
 pub struct AgentBlock {
     pub line: usize,
@@ -58,7 +59,7 @@ pub struct AgentBlock {
     pub wishes: Wishes,
 }
 
-/// What may be declared for one agent and as the file's default. `None`: not declared.
+/// The requests of one agent, or the defaults of the file. `None`: not declared.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     pub cllama: Option<At<Vec<String>>>,
@@ -71,7 +72,7 @@ pub struct Wishes {
     pub policy: Option<ToolPolicy>,
 }
 
-/// An entry of a list that may take over the file's defaults.
+/// An entry of a list that may include the file's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry<T> {
     /// `...`
@@ -79,7 +80,7 @@ pub enum Entry<T> {
     Own(T),
 }
 
-/// The list with the defaults in place of each `...`; without a list, the defaults.
+/// Returns the list with the defaults in place of each `...`; without a list, the defaults.
 pub fn spread<T: Clone>(own: Option<&Vec<Entry<T>>>, defaults: Option<&Vec<Entry<T>>>) -> Vec<T> {
     let defaults: Vec<T> = defaults
         .into_iter()
@@ -101,11 +102,11 @@ pub fn spread<T: Clone>(own: Option<&Vec<Entry<T>>>, defaults: Option<&Vec<Entry
     }
 }
 
-/// A `surfaces` entry.
+/// An entry of `surfaces`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     Service(String),
-    /// `volume://…` and the like.
+    /// Another scheme, such as `volume://…`.
     Other(String),
 }
 
@@ -123,7 +124,7 @@ pub enum Allow {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedWish {
-    /// A name that some service's descriptor has.
+    /// The name of a feed in some service's descriptor.
     Named(String),
     Of {
         service: String,
@@ -137,7 +138,7 @@ pub enum FeedWish {
 pub struct Models {
     pub primary: Option<String>,
     pub fallbacks: Vec<String>,
-    /// All other slots.
+    /// The models of all other slots.
     pub others: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads a pod file of its YAML, with a finding for every part that has no place in it.
+//! Reads a pod file from its YAML, with a finding for every part that is not translated.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use crate::import::finding::Findings;
 use crate::import::variables::Template;
 use crate::import::yaml::{Node, Size, Value, YamlError};
 
-/// Values of all `*-defaults` times the number of agents, each of which gets a copy: 200 agents
-/// with 100 tools each are 100,000.
+/// Limit on the values of all `*-defaults` times the number of agents, each of which gets a copy.
+/// 200 agents with 100 tools each have 100,000.
 const MAX_DEFAULT_VALUES: usize = 200_000;
-/// Bytes of text, counted in the same way.
+/// Limit on the bytes of these values' text, counted in the same way.
 const MAX_DEFAULT_TEXT: usize = 8 << 20;
 
-/// Reads the file's tree. Fails if the defaults of all agents together are too many.
+/// Reads the file's tree. Fails if the defaults of all agents together exceed a bound.
 pub fn read(root: &Node, found: &mut Findings) -> Result<PodFile, YamlError> {
     let mut file = PodFile::default();
     let mut reader = Reader {
@@ -38,7 +38,7 @@ pub fn read(root: &Node, found: &mut Findings) -> Result<PodFile, YamlError> {
             "name" => {
                 file.name = file.name.take().or(reader.text(value, "name"));
             }
-            // Anchors are usually kept under a key of `x-`, which means nothing by itself.
+            // Anchors are usually defined under a key of `x-`, which has no meaning of its own.
             "version" => {}
             key if key.starts_with("x-") && near::nearest(key, ["x-claw"]).is_none() => {}
             key => reader.untranslated(line, "", key, &FILE_KEYS),
@@ -53,7 +53,7 @@ pub fn read(root: &Node, found: &mut Findings) -> Result<PodFile, YamlError> {
     Ok(file)
 }
 
-/// Refuses defaults that would be too large once every agent has them.
+/// Refuses defaults that would be too large once every agent has a copy.
 fn check_defaults(defaults: Size, agents: usize) -> Result<(), YamlError> {
     let values = defaults.values.saturating_mul(agents);
     let text = defaults.text.saturating_mul(agents);
@@ -108,7 +108,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Warns of a key that is left out. `place` stands before it.
+    /// Warns of a key that is not translated. `place` is the path before it.
     fn untranslated(&mut self, line: usize, place: &str, key: &str, known: &[&str]) {
         let said = match near::nearest(key, known.iter().copied()) {
             Some(meant) => format!("is not known: did you mean {meant}?"),
@@ -167,7 +167,7 @@ impl Reader<'_> {
                 "ports" => published = self.ports(value),
                 "user" => service.user = self.text(value, key),
                 "x-claw" => self.service_block(value, line, &mut service),
-                // A Deployment restarts always, and has no names of its own.
+                // A Deployment always restarts its pods, and names them itself.
                 "restart" | "container_name" | "hostname" => {}
                 "depends_on" => self.found.note(
                     line,
@@ -216,7 +216,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One of the keys that an agent and the defaults share; false: it is none.
+    /// Reads a key that agents and the defaults share; returns false for any other key.
     fn wish(&mut self, key: &str, value: &Node, wishes: &mut Wishes) -> bool {
         match key {
             "cllama" => wishes.cllama = Some(self.names(value, key)),
@@ -232,7 +232,7 @@ impl Reader<'_> {
         true
     }
 
-    /// A list whose items may be `...`. What cannot be read is left out with a finding.
+    /// Reads a list whose items may be `...`. An invalid item is left out with a finding.
     fn entries<T>(
         &mut self,
         node: &Node,
@@ -266,7 +266,7 @@ impl Reader<'_> {
     }
 
     fn surface(&mut self, node: &Node) -> Option<Reach> {
-        // `channel://discord: {…}` is a map of one key.
+        // `channel://discord: {…}` is a map with one key.
         let written = match &node.value {
             Value::Map(entries) => match entries.as_slice() {
                 [(key, _)] => key.text.as_str(),
@@ -325,7 +325,7 @@ impl Reader<'_> {
                     .filter_map(|item| self.text(item, "allow"))
                     .map(|name| name.value)
                     .collect();
-                // `[all]` is how some write it; a tool may not be named so by accident.
+                // Some authors write `[all]`; no tool should have this name.
                 Some(match names.as_slice() {
                     [only] if only == "all" => Allow::All,
                     _ => Allow::Named(names),
@@ -421,7 +421,7 @@ impl Reader<'_> {
         command
     }
 
-    /// `NAME: value` or `- NAME=value`; without a value, the variable of that name.
+    /// Reads `NAME: value` or `- NAME=value`; without a value, the variable of that name.
     fn environment(&mut self, node: &Node) -> Vec<(String, At<Template>)> {
         let pairs: Vec<(String, usize, Option<String>)> = match &node.value {
             Value::Map(_) => self
@@ -441,7 +441,7 @@ impl Reader<'_> {
                 .collect(),
             Value::Null => Vec::new(),
             Value::Text(_) => {
-                // Not quoted: it may be a credential.
+                // The text is not quoted: it may be a credential.
                 self.found
                     .error(node.line, "environment is a text: write a map or a list");
                 Vec::new()
@@ -459,7 +459,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// Container ports: `"4000"`, `"8080:4000/tcp"`, `{target: 4000}`.
+    /// Reads container ports: `"4000"`, `"8080:4000/tcp"`, `{target: 4000}`.
     fn ports(&mut self, node: &Node) -> Vec<At<u16>> {
         let items: &[Node] = match &node.value {
             Value::List(items) => items,
@@ -480,7 +480,7 @@ impl Reader<'_> {
         ports
     }
 
-    /// A command: a list, or a text that is split as a shell would.
+    /// Reads a command: a list, or a text that is split like in a shell.
     fn words(&mut self, node: &Node, key: &str) -> Option<Vec<Template>> {
         let words = match &node.value {
             Value::Null => return None,
@@ -499,7 +499,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// A text, or a list of texts.
+    /// Reads a text, or a list of texts.
     fn names(&mut self, node: &Node, key: &str) -> At<Vec<String>> {
         let items: &[Node] = match &node.value {
             Value::List(items) => items,

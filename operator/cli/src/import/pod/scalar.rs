@@ -1,6 +1,6 @@
-//! The small formats within a text of a pod file: durations, names of services, commands.
+//! Parses the small formats within a pod file's texts: durations, service names, commands.
 
-/// Reads `30`, `30s`, `5m` or `1h` as seconds.
+/// Parses `30`, `30s`, `5m` or `1h` to seconds.
 pub fn duration_seconds(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match text.get(digits.len()..)? {
@@ -12,7 +12,7 @@ pub fn duration_seconds(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// The service of `service://x` or `x`, where only a service can stand.
+/// Returns the service of `service://x` or `x`, in a field that allows only a service.
 pub fn service_name(written: &str) -> String {
     written
         .strip_prefix("service://")
@@ -20,7 +20,7 @@ pub fn service_name(written: &str) -> String {
         .to_owned()
 }
 
-/// Splits a command as a shell does, without its substitutions. `None`: a quote stays open.
+/// Splits a command like a shell, without substitutions. `None`: a quote is not closed.
 pub fn split_words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_split_as_a_shell_does() {
+    fn commands_are_split_like_in_a_shell() {
         let split = |text| split_words(text).map(|words| words.join("|"));
         assert_eq!(
             split("run --at 'a b' \"c d\""),

@@ -1,4 +1,4 @@
-//! Agents, what they are granted, and what all of them are by default.
+//! Agents, their grants, and the namespace's ToolDefaults.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ impl Translation<'_> {
             .map(|(surface, allow, _)| rule(surface, allow))
             .collect();
         Document::new(self.object("ToolDefaults", "default", json!({"tools": tools})))
-            .said("tools-defaults: for every agent here that does not exclude them.")
+            .with_comment("tools-defaults: for every agent here that does not exclude them.")
     }
 
     pub(super) fn agent(&self, wish: &Wish<'_>) -> Document {
@@ -81,7 +81,7 @@ fn rule(surface: &str, allow: &Allow) -> Value {
     json!({"surface": {"name": surface}, "allow": allow})
 }
 
-/// `spec.models`. The agent may ask for the model of every slot: a pod file names a slot for that.
+/// Returns `spec.models`. The agent may use the model of every slot in the pod file.
 fn models_of(models: &Models) -> Value {
     let allowed: IndexSet<&str> = refs(models).map(String::as_str).collect();
     let allowed: Value = allowed.into_iter().collect();

@@ -1,20 +1,21 @@
-//! The descriptors, and which of them has a feed: found without a search of all.
+//! An index of descriptors by their feeds, so that finding a feed needs no search of all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
-/// Descriptors by the service's name in the pod file. Invariant: every feed of a descriptor is in
-/// its index.
+/// Descriptors by the service's name in the pod file. Invariant: the index holds every feed of
+/// every
+/// descriptor.
 pub(super) struct Feeds {
     descriptors: BTreeMap<String, Value>,
-    /// By service.
+    /// Index of each service's feeds.
     indexes: HashMap<String, Index>,
-    /// The services with a feed of this name.
+    /// The services with a feed, by the feed's name.
     services: HashMap<String, BTreeSet<String>>,
 }
 
-/// Where the first feed of a name, and of a path, stands in a descriptor.
+/// Positions in a descriptor of the first feed with each name, and with each path.
 #[derive(Default)]
 struct Index {
     names: HashMap<String, usize>,
@@ -56,17 +57,17 @@ impl Feeds {
         self.descriptors.get(service)
     }
 
-    /// The services that have a descriptor.
+    /// Returns the services with a descriptor.
     pub fn described(&self) -> impl Iterator<Item = &String> {
         self.descriptors.keys()
     }
 
-    /// The services whose descriptor has a feed of this name.
+    /// Returns the services whose descriptor has a feed of this name.
     pub fn services(&self, name: &str) -> impl Iterator<Item = &String> {
         self.services.get(name).into_iter().flatten()
     }
 
-    /// The name of a service's first feed with this name or this path.
+    /// Returns the name of a service's first feed with this name or path.
     pub fn known(&self, service: &str, name: Option<&str>, path: Option<&str>) -> Option<&str> {
         let index = self.indexes.get(service)?;
         let by_name = name.and_then(|name| index.names.get(name));
@@ -75,7 +76,8 @@ impl Feeds {
         self.descriptors.get(service)?["feeds"][*at]["name"].as_str()
     }
 
-    /// Adds a feed to a service's descriptor. False: it has no descriptor that is an object.
+    /// Adds a feed to a service's descriptor. Returns false if the descriptor is no object, or
+    /// missing.
     pub fn add(&mut self, service: &str, name: &str, path: &str, ttl: u64) -> bool {
         let Some(Value::Object(descriptor)) = self.descriptors.get_mut(service) else {
             return false;
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn feeds_are_found_by_name_and_by_path_as_they_stand() {
+    fn feeds_are_found_by_name_and_by_path() {
         let descriptor = json!({"feeds": [
             {"path": "/nameless"}, {"name": "a", "path": "/a"}, {"name": "b", "path": "/a"},
         ]});

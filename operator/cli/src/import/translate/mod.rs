@@ -1,23 +1,26 @@
-//! A pod file into Toolcrib's objects. Pure.
+//! Translates a pod file to Toolcrib's objects. Pure.
 //!
-//! What becomes what:
+//! The translation:
 //!
 //! | in the pod file | here |
 //! |---|---|
 //! | a service that agents use (`surfaces`, `tools`, `feeds`) | Surface |
-//! | a service with `x-claw` of an agent | Agent, and one ToolGrant of what it adds |
+//! | a service with `x-claw` of an agent | Agent, and one ToolGrant for its own additions |
 //! | `tools-defaults` | ToolDefaults; an agent whose `tools` has no `...` excludes them |
 //! | `cllama-env`, the providers of `models` | ModelProvider |
 //! | a variable in `environment` | a key of a Secret, without its value |
 //! | a service's `image`, `expose` | Deployment, Service |
 //!
-//! In reading order: [`feeds`] (the feeds of all descriptors), [`wishes`] (the requests of each
-//! agent), [`surfaces`], [`providers`], [`agents`] (with their grants). Not here: reading files, and
+//! Reading order: [`feeds`] (the feeds of all descriptors), [`wishes`] (the requests of each
+//! agent), [`surfaces`], [`providers`], [`agents`] (with their grants). Not here: reading files,
+//! and
 //! whether the objects compile.
 //!
-//! Invariants: no value of a variable leaves but in a Secret that was asked for with its
-//! values; an agent's container gets no key that its mediator holds; nothing is dropped
-//! without a finding; the work is linear in the pod file, once each agent has its defaults.
+//! Invariants: the value of a variable is written only to a Secret, and only on request. An
+//! agent's
+//! container gets no key that its mediator holds. Every part that is dropped has a finding. The
+//! work
+//! is linear in the pod file, once each agent has its defaults.
 
 mod feeds;
 mod wishes;
@@ -55,11 +58,11 @@ pub fn translate(pod: &PodFile, given: &ImportOptions, found: &mut Findings) -> 
     if let (None, Some(name)) = (&given.namespace, &pod.name)
         && name.value != namespace
     {
-        let said = format!(
+        let note = format!(
             "the pod {:?} is the namespace {namespace}: Kubernetes allows a-z, 0-9 and -",
             name.value
         );
-        found.note(name.line, said);
+        found.note(name.line, note);
     }
     let mut translation = Translation {
         pod,
@@ -102,7 +105,7 @@ pub fn translate(pod: &PodFile, given: &ImportOptions, found: &mut Findings) -> 
         "kind": "Namespace",
         "metadata": {"name": translation.namespace},
     }))
-    .said("Whoever may create pods here may be any of its agents.");
+    .with_comment("Whoever may create pods here may be any of its agents.");
     let secrets_about = match given.secret_values {
         super::SecretValues::Placeholders => {
             "Credentials, without their values: export the variables, then `envsubst < 10-secrets.yaml | kubectl apply -f -`; or make these Secrets in your own way, with the same labels and annotations."
@@ -153,7 +156,7 @@ pub fn translate(pod: &PodFile, given: &ImportOptions, found: &mut Findings) -> 
     .collect()
 }
 
-/// The one that was asked for, else the pod's name.
+/// Returns the requested namespace, else the pod's name.
 pub fn namespace(pod: &PodFile, asked: Option<&str>) -> String {
     match (asked, &pod.name) {
         (Some(namespace), _) => namespace.to_owned(),
@@ -169,18 +172,17 @@ pub(super) struct Translation<'a> {
     pub namespace: String,
     /// Name in the pod file → name in Kubernetes.
     names: BTreeMap<String, String>,
-    /// By the name in Kubernetes.
+    /// Services by their name in Kubernetes.
     services: BTreeMap<String, &'a Service>,
-    /// Variables that hold some mediator's credential.
+    /// Variables that hold a credential of some mediator.
     pub credential_variables: BTreeSet<String>,
     feeds: Feeds,
-    /// Bytes that files of agents may still have.
+    /// Bytes that may still be mounted from files of agents.
     pub mountable: usize,
     pub secrets: Secrets,
 }
 
-/// The surfaces that something names, in the order of their first mention, each with the line that
-/// names it.
+/// Surfaces in the order of their first mention, each with the line that mentions it.
 pub(super) type Lines = IndexMap<String, usize>;
 
 fn credential_variables(descriptors: &BTreeMap<String, Value>) -> BTreeSet<String> {
@@ -243,7 +245,7 @@ impl<'a> Translation<'a> {
     }
 }
 
-/// A DNS label made of `written`: what Kubernetes takes as a name.
+/// Converts `written` to a DNS label, which Kubernetes accepts as a name.
 pub fn dns_label(written: &str) -> String {
     let mut name: String = written
         .to_ascii_lowercase()

@@ -1,4 +1,4 @@
-//! ModelProviders: of `cllama-env`, of the models that agents name, or as asked for.
+//! ModelProviders: from `cllama-env`, from the models that agents name, or from `--provider`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

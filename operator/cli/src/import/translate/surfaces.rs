@@ -1,5 +1,5 @@
-//! Services that agents use, as Surfaces: where they are, what their descriptors say, and the
-//! credential that the descriptor asks for.
+//! Services that agents use, as Surfaces: their addresses, their descriptors, and the credentials
+//! that the descriptors ask for.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,9 @@ use crate::print::Document;
 use crate::wrapped;
 
 impl Translation<'_> {
-    /// Every service that an agent may reach or that describes itself: those of the file in its
-    /// order with their own lines, then the others with the line that names them.
+    /// Returns every service that an agent names or that has a descriptor: first the services of
+    /// the file
+    /// in its order with their own lines, then all others with the line that names them.
     pub(super) fn surfaces_in_use(
         &self,
         wishes: &[Wish<'_>],
@@ -115,7 +116,7 @@ impl Translation<'_> {
         Some(document)
     }
 
-    /// `spec.auth` of a program behind the wrapper, and the Secret that it names.
+    /// Returns `spec.auth` of a program behind the wrapper, and adds its Secret.
     fn wrapper_auth(&mut self, name: &str) -> Value {
         let secret = wrapped::token_secret(name);
         let host = wrapped::host(name, &self.namespace);
@@ -124,7 +125,7 @@ impl Translation<'_> {
         wrapped::auth(name)
     }
 
-    /// `spec.auth` by what the descriptor says, and the Secret that it names.
+    /// Returns `spec.auth` by the descriptor's `auth`, and adds its Secret.
     fn auth(&mut self, name: &str, auth: &Value, service: Option<&Service>) -> Value {
         let kind = auth["type"].as_str().unwrap_or("bearer");
         let keys: Vec<String> = match kind {
@@ -154,7 +155,7 @@ impl Translation<'_> {
                 spec
             }
             "bearer" => json!({"type": "Bearer", "secretKeyRef": {"name": secret, "key": keys[0]}}),
-            // compile says what is wrong with it.
+            // Compile reports the fault.
             _ => json!({"secretKeyRef": {"name": secret, "key": keys[0]}}),
         }
     }

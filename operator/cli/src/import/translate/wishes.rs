@@ -1,4 +1,4 @@
-//! What each agent asks for: its own lists and the pod's defaults, `...` spliced in, and the
+//! The requests of each agent: its own lists and the pod's defaults, with `...` replaced, and the
 //! surfaces that its tools and feeds imply.
 
 use indexmap::{IndexMap, IndexSet};
@@ -9,7 +9,7 @@ use crate::import::pod::{
     Allow, At, Entry, FeedWish, Models, Reach, Service, ToolPolicy, ToolWish, spread,
 };
 
-/// What one agent asks for, defaults applied, names as Kubernetes has them.
+/// The requests of one agent with defaults applied, and with Kubernetes' names.
 pub(in crate::import) struct Wish<'a> {
     pub name: String,
     pub service: &'a Service,
@@ -18,7 +18,7 @@ pub(in crate::import) struct Wish<'a> {
     pub skills: Vec<At<String>>,
     pub replicas: u16,
     pub(super) reach: IndexSet<String>,
-    /// What it is granted besides the defaults, by surface in the order of first mention.
+    /// Tools granted beyond the defaults, by surface in the order of first mention.
     pub(super) tools: Vec<(String, Allow)>,
     pub(super) feeds: Vec<(String, String)>,
     pub(super) takes_defaults: bool,
@@ -152,7 +152,8 @@ impl<'a> Translation<'a> {
         })
     }
 
-    /// The surface and name of a feed; one that only the pod file describes is added to its
+    /// Returns the surface and name of a feed. A feed that only the pod file describes is added to
+    /// its
     /// service's descriptor.
     fn feed(&mut self, wish: &At<FeedWish>) -> Option<(String, String)> {
         match &wish.value {
@@ -213,7 +214,7 @@ impl<'a> Translation<'a> {
 
 /// Unites the names of each surface. `all` wins; a surface without names is left out.
 fn union(wishes: impl IntoIterator<Item = (String, Allow)>) -> Vec<(String, Allow)> {
-    // `None`: all.
+    // `None`: all tools.
     let mut united: IndexMap<String, Option<IndexSet<String>>> = IndexMap::new();
     for (surface, allow) in wishes {
         let known = united

@@ -1,10 +1,10 @@
-//! Deployments and Services for what the pod file gives an image for.
+//! Deployments and Services for the services of a pod file that have an image.
 //!
-//! A service becomes a Deployment and a Service of its ports; an agent a Deployment whose
-//! pods carry its label. Pods get what Kubernetes' `baseline` leaves open tightened where
-//! images seldom mind (no privilege escalation, the runtime's seccomp profile, no API token);
-//! the rest of `restricted` (no root) is a reviewer's, since many images of pod files run
-//! as root.
+//! A service becomes a Deployment, and a Service with its ports. An agent becomes a Deployment
+//! whose
+//! pods have its label. Pods get the settings beyond Pod Security `baseline` that rarely break an
+//! image: no privilege escalation, the runtime's seccomp profile, no API token. The rest of
+//! `restricted` (no root) is left to the reviewer, since many images of pod files run as root.
 
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -19,10 +19,10 @@ use super::super::providers::KnownProvider;
 use super::super::variables::Template;
 use super::{Lines, Translation, Wish, dns_label};
 
-/// Bytes of all contracts and skills, each counted once for every agent that it is mounted into.
+/// Limit on the bytes of contracts and skills, each counted for every agent that mounts it.
 pub const MAX_MOUNTED: usize = 32 << 20;
 
-/// Where Clawdapus mounts an agent's contract and skills.
+/// Folder in which Clawdapus mounts an agent's contract and skills.
 const CLAW_DIR: &str = "/claw";
 
 pub fn services(translation: &mut Translation<'_>, surfaces: &Lines) -> Vec<Document> {
@@ -73,8 +73,8 @@ pub fn services(translation: &mut Translation<'_>, surfaces: &Lines) -> Vec<Docu
     documents
 }
 
-/// A program that speaks MCP over its standard streams. The image's own entrypoint is not
-/// asked: the command is all that is run.
+/// Returns the objects of a program that speaks MCP over its standard streams. The image's own
+/// entrypoint is ignored: only the command is run.
 fn wrapped_program(
     translation: &mut Translation<'_>,
     name: &str,
@@ -105,11 +105,11 @@ fn wrapped_program(
         command: &command.value,
     };
     vec![
-        Document::new(wrapped.deployment()).said(format!(
+        Document::new(wrapped.deployment()).with_comment(format!(
             "Runs `{}` with no root and a read-only file system, and serves it over HTTP.",
             command.value.join(" ")
         )),
-        Document::new(wrapped.network_policy()).said(WHO_MAY_CONNECT),
+        Document::new(wrapped.network_policy()).with_comment(WHO_MAY_CONNECT),
     ]
 }
 
@@ -148,7 +148,7 @@ pub fn agents(translation: &mut Translation<'_>, wishes: &[Wish<'_>]) -> Vec<Doc
                     "metadata": {"name": config_map, "namespace": translation.namespace},
                     "data": data,
                 }))
-                .said("The agent's contract and skills, where Clawdapus mounts them."),
+                .with_comment("The agent's contract and skills, where Clawdapus mounts them."),
             );
         }
         merge(&mut spec, pod_spec(container));
@@ -221,7 +221,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// `None`: no image, or one whose name is not known.
+/// Returns the container; `None` if the service has no image, or one whose name is a secret.
 fn container(translation: &mut Translation<'_>, name: &str, service: &Service) -> Option<Value> {
     let image = service.image.as_ref()?;
     let image = seen(translation, image, "image")?;
@@ -273,7 +273,7 @@ fn container(translation: &mut Translation<'_>, name: &str, service: &Service) -
     Some(container)
 }
 
-/// A text that everybody may see. Kubernetes would expand `$(NAME)` in a command.
+/// Returns a public text. `$(` is escaped, since Kubernetes would expand `$(NAME)` in a command.
 fn seen(translation: &mut Translation<'_>, text: &At<Template>, what: &str) -> Option<String> {
     match text.value.filled(translation.values()) {
         Ok(value) => Some(value.expose().replace("$(", "$$(")),
@@ -287,7 +287,7 @@ fn seen(translation: &mut Translation<'_>, text: &At<Template>, what: &str) -> O
     }
 }
 
-/// `env` of a container; variables' values are keys of Secrets.
+/// Returns `env` of a container; values of variables become keys of Secrets.
 fn environment(translation: &mut Translation<'_>, name: &str, service: &Service) -> Vec<Value> {
     let is_agent = service.agent.is_some();
     let mut env = Vec::new();
@@ -325,7 +325,7 @@ fn environment(translation: &mut Translation<'_>, name: &str, service: &Service)
     env
 }
 
-/// What an agent's container gets from injection, or must never get.
+/// Whether injection sets the variable in an agent's container, or it must never be there.
 fn is_mediators(variable: &str) -> bool {
     variable == names::ENV_OPENAI_BASE_URL
         || variable == names::ENV_ANTHROPIC_BASE_URL
@@ -333,8 +333,9 @@ fn is_mediators(variable: &str) -> bool {
         || KnownProvider::by_variable(variable).is_some()
 }
 
-/// The contract and the skills that could be read: for each key of the ConfigMap, the path below
-/// `/claw` and the text.
+/// Returns the contract and the skills that could be read: the key in the ConfigMap, the path
+/// below
+/// `/claw`, and the text.
 fn contract_files(
     translation: &mut Translation<'_>,
     wish: &Wish<'_>,
