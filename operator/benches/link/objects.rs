@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
 use toolcrib_e2e::cluster::layout::PAUSE_IMAGE;
-use toolcrib_sidecar::config::Effective;
+use toolcrib_sidecar::config::EffectiveConfig;
 
 use crate::DEADLINE;
 use crate::controller::Requests;
@@ -60,7 +60,7 @@ impl Way {
         }
     }
 
-    pub fn is_gone(self, now: &Effective) -> bool {
+    pub fn is_gone(self, now: &EffectiveConfig) -> bool {
         match self {
             Way::Grant => !has(now, "granted.read"),
             Way::Defaults => !has(now, "default.read"),

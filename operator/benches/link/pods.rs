@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use toolcrib_sidecar::config::version::{Files, parse};
-use toolcrib_sidecar::config::{Current, Effective, Observation};
+use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
 use toolcrib_sidecar::link::{Link, LinkStatus};
 use toolcrib_sidecar::metrics::Metrics;
 use toolcrib_sidecar::outbound::resolver::Resolver;
@@ -20,7 +20,7 @@ use crate::controller::Controller;
 use crate::objects::{Objects, SYSTEM};
 
 pub struct Mediator {
-    pub current: Arc<Current>,
+    pub current: Arc<CurrentConfig>,
     link: JoinHandle<()>,
     _token: tempfile::NamedTempFile,
 }
@@ -51,7 +51,7 @@ impl Mediator {
             providers: take("providers.json")?,
             feeds: take("feeds.json")?,
         };
-        let current = Arc::new(Current::default());
+        let current = Arc::new(CurrentConfig::default());
         let version = parse(&files, &|_| None)?;
         current.observe(Observation::Loaded(Box::new(version)), "now".into());
         let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
@@ -75,7 +75,7 @@ impl Mediator {
         self.current.now().seen
     }
 
-    pub async fn until(&self, seen: impl Fn(&Effective) -> bool) -> Result<()> {
+    pub async fn until(&self, seen: impl Fn(&EffectiveConfig) -> bool) -> Result<()> {
         until(&self.current, seen).await
     }
 
@@ -86,7 +86,7 @@ impl Mediator {
 }
 
 /// Waits until `seen` holds for the state in force.
-pub async fn until(current: &Current, seen: impl Fn(&Effective) -> bool) -> Result<()> {
+pub async fn until(current: &CurrentConfig, seen: impl Fn(&EffectiveConfig) -> bool) -> Result<()> {
     let deadline = Instant::now() + DEADLINE;
     let mut changes = current.subscribe();
     while !seen(&current.now()) {
@@ -98,7 +98,7 @@ pub async fn until(current: &Current, seen: impl Fn(&Effective) -> bool) -> Resu
 }
 
 /// True if everything that is loaded is allowed.
-pub fn stands(now: &Effective) -> bool {
+pub fn stands(now: &EffectiveConfig) -> bool {
     let Ok(version) = now.version() else {
         return false;
     };
@@ -113,7 +113,7 @@ pub fn stands(now: &Effective) -> bool {
             .all(|name| now.provider_stands(name))
 }
 
-pub fn has(now: &Effective, tool: &str) -> bool {
+pub fn has(now: &EffectiveConfig, tool: &str) -> bool {
     let floor = now.floor.as_ref();
     now.version().is_ok_and(|version| {
         version.catalog.tools().iter().any(|it| it.name() == tool)
@@ -121,7 +121,7 @@ pub fn has(now: &Effective, tool: &str) -> bool {
     })
 }
 
-pub fn has_provider(now: &Effective, name: &str) -> bool {
+pub fn has_provider(now: &EffectiveConfig, name: &str) -> bool {
     let loaded = now
         .version()
         .is_ok_and(|version| version.providers.contains_key(name));

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use tokio::time::Instant;
 use toolcrib_e2e::cluster::{Cluster, Name};
-use toolcrib_sidecar::config::Current;
+use toolcrib_sidecar::config::CurrentConfig;
 use toolcrib_sidecar::config::watch::Watch;
 
 use crate::controller::Controller;
@@ -76,7 +76,7 @@ pub async fn measure(objects: &Objects, cluster: &str, pods: usize) -> Result<()
 }
 
 struct Mediator {
-    current: Arc<Current>,
+    current: Arc<CurrentConfig>,
     _watch: Watch,
 }
 
@@ -95,7 +95,7 @@ impl Mediator {
             );
             tokio::time::sleep(LOOK).await;
         }
-        let current = Arc::new(Current::default());
+        let current = Arc::new(CurrentConfig::default());
         let _watch = Watch::start(folder, current.clone())?;
         until(&current, stands).await?;
         Ok(Self { current, _watch })

@@ -30,7 +30,7 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::AgentPresence;
 use toolcrib_operator::lease::Timing;
 use toolcrib_sidecar::config::version::{Files, parse};
-use toolcrib_sidecar::config::{Current, Effective, Observation};
+use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
 use toolcrib_sidecar::link::{Link, LinkStatus};
 use toolcrib_sidecar::metrics::Metrics;
 use toolcrib_sidecar::outbound::resolver::Resolver;
@@ -42,7 +42,7 @@ use crate::{ALL, READS, sorted, tools};
 
 /// The mediator's end of the link, with its loaded files.
 struct Mediator {
-    current: Arc<Current>,
+    current: Arc<CurrentConfig>,
     link: JoinHandle<()>,
     _token: tempfile::NamedTempFile,
 }
@@ -73,7 +73,7 @@ impl Mediator {
             feeds: take("feeds.json"),
         };
         let version = parse(&files, &|_| None).unwrap();
-        let current = Arc::new(Current::default());
+        let current = Arc::new(CurrentConfig::default());
         current.observe(Observation::Loaded(Box::new(version)), "now".into());
         let host = format!("link.{}.svc", harness.system);
         let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
@@ -94,7 +94,7 @@ impl Mediator {
     }
 
     /// Waits until `seen` holds; returns the time.
-    async fn until(&self, what: &str, seen: impl Fn(&Effective) -> bool) -> Duration {
+    async fn until(&self, what: &str, seen: impl Fn(&EffectiveConfig) -> bool) -> Duration {
         let begun = Instant::now();
         let mut changes = self.current.subscribe();
         while !seen(&self.current.now()) {
@@ -119,7 +119,7 @@ impl Mediator {
 }
 
 /// True if everything that is loaded is allowed.
-fn stands(now: &Effective) -> bool {
+fn stands(now: &EffectiveConfig) -> bool {
     let Ok(version) = now.version() else {
         return false;
     };
@@ -136,7 +136,7 @@ fn stands(now: &Effective) -> bool {
         && now.feeds().count() == version.feeds.len()
 }
 
-fn has(now: &Effective, tool: &str) -> bool {
+fn has(now: &EffectiveConfig, tool: &str) -> bool {
     let floor = now.floor.as_ref();
     now.version().is_ok() && floor.is_none_or(|floor| floor.tools.contains_key(tool))
 }
