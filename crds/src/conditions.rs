@@ -163,13 +163,13 @@ pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
 }
 
 /// A Toolcrib object with conditions in its status.
-pub trait Conditioned: kube::Resource<DynamicType = ()> {
+pub trait HasConditions: kube::Resource<DynamicType = ()> {
     fn conditions(&self) -> &[Condition];
 }
 
 macro_rules! conditioned {
     ($($kind:ident),+) => {$(
-        impl Conditioned for crate::$kind {
+        impl HasConditions for crate::$kind {
             fn conditions(&self) -> &[Condition] {
                 self.status.as_ref().map_or(&[], |status| &status.conditions)
             }

@@ -67,7 +67,7 @@ pub fn decode_part<T: DeserializeOwned>(
     text: &str,
 ) -> Result<T, DecodeError> {
     located(text, || {
-        let mut place = Place::root(kind, text);
+        let mut place = Field::root(kind, text);
         place.descend(at);
         place
     })
@@ -80,17 +80,17 @@ pub fn decode_own<T: DeserializeOwned + JsonSchema>(
     text: &str,
 ) -> Result<T, DecodeError> {
     let schema = OnceLock::new();
-    located(text, || Place {
+    located(text, || Field {
         help: Some(help),
         schema: Some(schema.get_or_init(schema_of::<T>)),
-        ..Place::root(kind, text)
+        ..Field::root(kind, text)
     })
 }
 
 /// Decodes `text`; an error carries the path from the root.
 fn located<'a, T: DeserializeOwned>(
     text: &'a str,
-    root: impl FnOnce() -> Place<'a>,
+    root: impl FnOnce() -> Field<'a>,
 ) -> Result<T, DecodeError> {
     // Decodes a second time with the path only after an error, since tracking the path is slow and
     // nearly every object decodes.
@@ -121,7 +121,7 @@ fn schema_of<T: JsonSchema>() -> JSONSchemaProps {
 }
 
 /// A field: its path, its value, and what the definition says about it.
-struct Place<'a> {
+struct Field<'a> {
     kind: &'a str,
     path: String,
     /// The path in the form that `kubectl explain` accepts.
@@ -135,7 +135,7 @@ struct Place<'a> {
     others: Option<Vec<&'a str>>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Field<'a> {
     fn root(kind: &'a str, text: &'a str) -> Self {
         Self {
             kind,

@@ -42,7 +42,7 @@ pub use agent::{
 };
 pub use authority::{FeedRule, SurfaceName, ToolRule};
 pub use conditions::{
-    ConditionStatus, ConditionType, Conditioned, ReasonName, StateReason, condition, set,
+    ConditionStatus, ConditionType, HasConditions, ReasonName, StateReason, condition, set,
 };
 pub use decode::{DecodeError, decode, decode_own, decode_part, known_fields};
 pub use definitions::{GROUP, VERSION, definitions};

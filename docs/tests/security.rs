@@ -58,11 +58,11 @@ fn a_missing_name_is_found() {
 #[derive(Debug)]
 struct Name {
     line: usize,
-    what: What,
+    what: Target,
 }
 
 #[derive(Debug)]
-enum What {
+enum Target {
     /// `module::name`, `module::tests`, `module::*` or a name alone; in this file, if one is
     /// named.
     Test { path: String, file: Option<String> },
@@ -103,7 +103,7 @@ fn names_in(document: &str) -> Vec<Name> {
                 Scope::None | Scope::Path(_) | Scope::Names(_) => Scope::None,
             };
             let what = match form(span) {
-                Form::Test => What::Test {
+                Form::Test => Target::Test {
                     path: span.into(),
                     file: match &scope {
                         Scope::Names(file) => Some(file.clone()),
@@ -112,9 +112,9 @@ fn names_in(document: &str) -> Vec<Name> {
                 },
                 Form::File if last.is_some() => {
                     scope = Scope::Path(span.into());
-                    What::File(span.into())
+                    Target::File(span.into())
                 }
-                Form::Word if last.is_some() => What::Word(span.into()),
+                Form::Word if last.is_some() => Target::Word(span.into()),
                 Form::File | Form::Word | Form::Other => continue,
             };
             names.push(Name { line, what });
@@ -247,12 +247,12 @@ impl Tree {
 
     fn has(&self, name: &Name) -> bool {
         match &name.what {
-            What::Test { path, file } => self.tests.iter().any(|test| {
+            Target::Test { path, file } => self.tests.iter().any(|test| {
                 let file = file.as_ref();
                 file.is_none_or(|file| test.file.ends_with(file)) && test.is_called(path)
             }),
-            What::File(path) => self.entries.iter().any(|entry| ends_with(entry, path)),
-            What::Word(word) => {
+            Target::File(path) => self.entries.iter().any(|entry| ends_with(entry, path)),
+            Target::Word(word) => {
                 self.words.contains(word)
                     || self.entries.iter().any(|entry| {
                         let (entry, _) = entry.rsplit_once('.').unwrap_or((entry, ""));

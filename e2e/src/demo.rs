@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cluster::Progress;
-use crate::platform::{Platform, Seen};
+use crate::platform::{Platform, PollResult};
 
 /// The example's namespace.
 pub const NAMESPACE: &str = "trading";
@@ -37,7 +37,7 @@ pub fn tell(platform: &Platform, progress: &Progress) -> Result<()> {
             "--output",
             r#"jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}"#,
         ])?;
-        Ok(Seen::when(agents == "True True", agents))
+        Ok(PollResult::when(agents == "True True", agents))
     })?;
 
     say(

@@ -115,7 +115,7 @@ impl Archive {
 
     /// Writes the layer and returns its digest.
     fn write_layer(&self, layer: &mut File) -> Result<String> {
-        let mut tar = Builder::new(Hashed {
+        let mut tar = Builder::new(HashingWriter {
             to: BufWriter::new(layer),
             hash: Sha256::new(),
         });
@@ -207,12 +207,12 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-struct Hashed<W> {
+struct HashingWriter<W> {
     to: W,
     hash: Sha256,
 }
 
-impl<W: Write> Write for Hashed<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.to.write(bytes)?;
         self.hash.update(&bytes[..count]);

@@ -191,15 +191,15 @@ impl Platform {
         &self,
         what: &str,
         deadline: Duration,
-        mut ask: impl FnMut() -> Result<Seen<T>>,
+        mut ask: impl FnMut() -> Result<PollResult<T>>,
     ) -> Result<T> {
         let last = std::cell::RefCell::new(String::new());
         poll(
             deadline,
             || format!("waited for {what}; last seen: {}", last.borrow()),
             || match ask()? {
-                Seen::Yes(answer) => Ok(Some(answer)),
-                Seen::NotYet(seen) => {
+                PollResult::Yes(answer) => Ok(Some(answer)),
+                PollResult::NotYet(seen) => {
                     *last.borrow_mut() = seen;
                     Ok(None)
                 }
@@ -226,18 +226,18 @@ impl Platform {
 
 /// The result of one poll.
 #[derive(Clone, Debug)]
-pub enum Seen<T> {
+pub enum PollResult<T> {
     Yes(T),
     /// The state seen instead, for the error when time runs out.
     NotYet(String),
 }
 
-impl Seen<()> {
+impl PollResult<()> {
     pub fn when(condition: bool, seen: impl Into<String>) -> Self {
         if condition {
-            Seen::Yes(())
+            PollResult::Yes(())
         } else {
-            Seen::NotYet(seen.into())
+            PollResult::NotYet(seen.into())
         }
     }
 }

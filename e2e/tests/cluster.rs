@@ -18,11 +18,11 @@ use toolcrib_e2e::cluster::{Cluster, Home, Name, Progress, State, names};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A cluster's name; the cluster is taken down at the end, even of a failed test.
-struct Named(Name);
+struct TestCluster(Name);
 
-impl Named {
-    fn new(name: &str) -> Named {
-        let named = Named(name.parse().expect("a valid name"));
+impl TestCluster {
+    fn new(name: &str) -> TestCluster {
+        let named = TestCluster(name.parse().expect("a valid name"));
         named.down();
         named
     }
@@ -85,7 +85,7 @@ impl Named {
     }
 }
 
-impl Drop for Named {
+impl Drop for TestCluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", self.status());
@@ -149,7 +149,10 @@ fn start_pod(cluster: &Cluster) {
 
 #[test]
 fn two_clusters_are_independent_and_leave_nothing_behind() {
-    let (otter, heron) = (Named::new("test-otter"), Named::new("test-heron"));
+    let (otter, heron) = (
+        TestCluster::new("test-otter"),
+        TestCluster::new("test-heron"),
+    );
     assert!(otter.status().contains("down"), "{}", otter.status());
 
     let first = otter.up();
@@ -204,7 +207,7 @@ fn two_clusters_are_independent_and_leave_nothing_behind() {
 
 #[test]
 fn a_node_ends_with_its_first_program_and_names_it() {
-    let named = Named::new("test-newt");
+    let named = TestCluster::new("test-newt");
     let cluster = named.up();
     let folder = named.folder().display().to_string();
     let etcd = pids().into_iter().find(|pid| {
@@ -232,7 +235,7 @@ fn a_node_ends_with_its_first_program_and_names_it() {
 /// Kills `up` when it has printed a stage's message.
 #[test]
 fn a_killed_up_is_repaired_by_the_next_command() {
-    let named = Named::new("test-mole");
+    let named = TestCluster::new("test-mole");
     for stage in [
         "certificates",
         "node at",

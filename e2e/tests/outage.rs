@@ -9,7 +9,7 @@ mod support;
 
 use anyhow::{Result, ensure};
 use toolcrib_e2e::evidence::Evidence;
-use toolcrib_e2e::platform::{NAMESPACE, Seen};
+use toolcrib_e2e::platform::{NAMESPACE, PollResult};
 
 #[test]
 fn without_the_webhook_a_labelled_pod_is_denied_and_others_are_not() -> Result<()> {
@@ -45,7 +45,7 @@ fn without_the_webhook_a_labelled_pod_is_denied_and_others_are_not() -> Result<(
             NAMESPACE,
             "--selector=app.kubernetes.io/component=webhook",
         ])?;
-        Ok(Seen::when(
+        Ok(PollResult::when(
             pods["items"].as_array().is_some_and(Vec::is_empty),
             pods["items"].to_string(),
         ))
@@ -76,7 +76,7 @@ fn without_the_webhook_a_labelled_pod_is_denied_and_others_are_not() -> Result<(
     platform.eventually("the webhook to answer", support::START, || {
         let refusal =
             platform.refused(&pod("agents", "  labels: {toolcrib.dev/agent: analyst}\n"))?;
-        Ok(Seen::when(
+        Ok(PollResult::when(
             !refusal.contains("ValidatingAdmissionPolicy"),
             refusal,
         ))

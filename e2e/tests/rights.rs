@@ -17,7 +17,7 @@ use serde_json::Value;
 use toolcrib_e2e::audit::rare::STEPS;
 use toolcrib_e2e::audit::{self, Findings, Use, was_used};
 use toolcrib_e2e::evidence::Evidence;
-use toolcrib_e2e::platform::{NAMESPACE, RELEASE, Seen};
+use toolcrib_e2e::platform::{NAMESPACE, PollResult, RELEASE};
 
 /// Namespace for the rare requests; the operator has rights in it.
 const HERE: &str = "rights";
@@ -37,7 +37,7 @@ fn the_accounts_used_all_of_their_rights_and_no_others() -> Result<()> {
             log.read()?;
             let new = &log.uses[from..];
             let seen: Vec<String> = new.iter().map(Use::to_string).collect();
-            Ok(Seen::when(
+            Ok(PollResult::when(
                 was_used(new, step.verb, step.resource),
                 seen.join("; "),
             ))
@@ -58,7 +58,10 @@ fn the_accounts_used_all_of_their_rights_and_no_others() -> Result<()> {
     let settled = platform.eventually("every right to be used", support::START, || {
         log.read()?;
         findings = audit::check(&log.uses, &rights);
-        Ok(Seen::when(findings.unused.is_empty(), findings.to_string()))
+        Ok(PollResult::when(
+            findings.unused.is_empty(),
+            findings.to_string(),
+        ))
     });
     settled?;
     ensure!(findings.none(), "{findings}");

@@ -9,7 +9,7 @@ mod support;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use toolcrib_e2e::platform::{NAMESPACE, Platform, Seen};
+use toolcrib_e2e::platform::{NAMESPACE, Platform, PollResult};
 use toolcrib_e2e::runner;
 
 use support::Desk;
@@ -46,7 +46,7 @@ fn uninstalling_keeps_the_definitions_and_blocks_nothing() -> Result<()> {
         support::START,
         || {
             let left = names(&platform, &["all,secrets,leases", "--namespace", NAMESPACE])?;
-            Ok(Seen::when(left.is_empty(), left.join(", ")))
+            Ok(PollResult::when(left.is_empty(), left.join(", ")))
         },
     )?;
     let left = names(&platform, &["roles,rolebindings", "--namespace", WORKING])?;
@@ -163,7 +163,7 @@ impl Worker {
         platform.eventually("three more trades", support::START, || {
             let made = self.made()?;
             let seen = format!("{made} after {before}");
-            Ok(Seen::when(made >= before + 3, seen))
+            Ok(PollResult::when(made >= before + 3, seen))
         })
     }
 
@@ -176,7 +176,7 @@ impl Worker {
             let status = &pod["status"];
             ensure!(status["phase"] != "Failed", "{status}");
             let ended = status["phase"] == "Succeeded";
-            Ok(Seen::when(ended, status["phase"].to_string()))
+            Ok(PollResult::when(ended, status["phase"].to_string()))
         })?;
         let pod = platform.get(&["pod", WORKER, "--namespace", WORKING])?;
         let mediator = &pod["status"]["initContainerStatuses"][0];

@@ -11,7 +11,7 @@ use crate::lease;
 #[derive(Debug, Default)]
 pub struct Leadership {
     elected: AtomicBool,
-    tenure: lease::Shared,
+    tenure: lease::SharedTenure,
     gauge: Gauge,
 }
 
@@ -40,8 +40,8 @@ impl Leadership {
     }
 
     /// The tenure, which the candidate renews.
-    pub fn tenure(&self) -> lease::Shared {
-        lease::Shared::clone(&self.tenure)
+    pub fn tenure(&self) -> lease::SharedTenure {
+        lease::SharedTenure::clone(&self.tenure)
     }
 
     /// A number above all that earlier tenures have counted to. A tenure has a thousand numbers

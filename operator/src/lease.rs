@@ -175,7 +175,7 @@ pub struct Candidate {
     pub identity: String,
     pub timing: Timing,
     /// Updated at every renewal.
-    pub tenure: Shared,
+    pub tenure: SharedTenure,
 }
 
 /// A leadership that ends unless it is renewed.
@@ -188,7 +188,7 @@ pub struct Tenure {
 }
 
 /// A candidate's tenure; `None`: it does not lead.
-pub type Shared = Arc<Mutex<Option<Tenure>>>;
+pub type SharedTenure = Arc<Mutex<Option<Tenure>>>;
 
 /// The lease that this process holds: renewed while it is polled, given back by
 /// [`ActiveLease::release`].

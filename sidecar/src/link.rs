@@ -15,7 +15,9 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
-use toolcrib_manifest::{LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, Loaded, MOST_WITHHELD, names};
+use toolcrib_manifest::{
+    LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, names,
+};
 use toolcrib_serve::part_of;
 
 use crate::config::version::UNDERSTANDS;
@@ -212,7 +214,7 @@ impl Link {
         let version = now.load_state.version();
         let loaded = version.and_then(|version| {
             let digest = version.agent.digest.clone()?;
-            Some(Loaded {
+            Some(LoadedVersion {
                 manifest: digest.manifest,
                 credentials: digest.credentials,
                 at: now.loaded_at.clone().unwrap_or_default(),

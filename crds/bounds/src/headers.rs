@@ -4,7 +4,7 @@
 
 /// The reason for which a Surface, a provider's list or a runner cannot choose a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reserved {
+pub enum ReservedHeader {
     /// The header decides how the message is framed or encoded, or where it goes.
     Framing,
     /// The header says who calls.
@@ -64,17 +64,17 @@ const CREDENTIALS: [&str; 9] = [
 const CREDENTIAL_PREFIXES: [&str; 3] = ["proxy-auth", "x-amz-", "x-aws-"];
 
 /// Returns the reason for which a header of this name is reserved, or `None`. Case does not matter.
-pub fn reserved(name: &str) -> Option<Reserved> {
+pub fn reserved(name: &str) -> Option<ReservedHeader> {
     let name = name.to_ascii_lowercase();
     let among = |names: &[&str], prefixes: &[&str]| {
         names.contains(&name.as_str()) || prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
     if among(&FRAMING, &FRAMING_PREFIXES) {
-        Some(Reserved::Framing)
+        Some(ReservedHeader::Framing)
     } else if among(&IDENTITY, &IDENTITY_PREFIXES) {
-        Some(Reserved::Identity)
+        Some(ReservedHeader::Identity)
     } else if among(&CREDENTIALS, &CREDENTIAL_PREFIXES) {
-        Some(Reserved::Credential)
+        Some(ReservedHeader::Credential)
     } else {
         None
     }
@@ -85,8 +85,8 @@ pub fn reserved(name: &str) -> Option<Reserved> {
 pub fn may_be_credential(name: &str) -> bool {
     let proxy = name.to_ascii_lowercase().starts_with("proxy-");
     match reserved(name) {
-        Some(Reserved::Framing | Reserved::Identity) => false,
-        Some(Reserved::Credential) | None => !proxy,
+        Some(ReservedHeader::Framing | ReservedHeader::Identity) => false,
+        Some(ReservedHeader::Credential) | None => !proxy,
     }
 }
 
@@ -128,15 +128,15 @@ mod tests {
     #[test]
     fn a_header_is_reserved_in_any_case() {
         for (name, expected) in [
-            ("Content-Encoding", Some(Reserved::Framing)),
-            ("HOST", Some(Reserved::Framing)),
-            ("x-original-url", Some(Reserved::Framing)),
-            ("X-Claw-ID", Some(Reserved::Identity)),
-            ("x-toolcrib-any", Some(Reserved::Identity)),
-            ("X-Forwarded-For", Some(Reserved::Identity)),
-            ("Authorization", Some(Reserved::Credential)),
-            ("X-Amz-Security-Token", Some(Reserved::Credential)),
-            ("Proxy-Authorization", Some(Reserved::Credential)),
+            ("Content-Encoding", Some(ReservedHeader::Framing)),
+            ("HOST", Some(ReservedHeader::Framing)),
+            ("x-original-url", Some(ReservedHeader::Framing)),
+            ("X-Claw-ID", Some(ReservedHeader::Identity)),
+            ("x-toolcrib-any", Some(ReservedHeader::Identity)),
+            ("X-Forwarded-For", Some(ReservedHeader::Identity)),
+            ("Authorization", Some(ReservedHeader::Credential)),
+            ("X-Amz-Security-Token", Some(ReservedHeader::Credential)),
+            ("Proxy-Authorization", Some(ReservedHeader::Credential)),
             ("x-desk-key", None),
             ("openai-beta", None),
         ] {

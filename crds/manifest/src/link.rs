@@ -28,7 +28,7 @@ pub struct LinkUp {
     pub understands: Vec<String>,
     /// `None` if no files were ever loaded.
     #[serde(default)]
-    pub loaded: Option<Loaded>,
+    pub loaded: Option<LoadedVersion>,
     /// The reason for which the current files are not loaded; never contains their content.
     #[serde(default)]
     pub error: Option<String>,
@@ -40,7 +40,7 @@ pub struct LinkUp {
     #[serde(default)]
     pub hold_ms: u64,
     #[serde(default)]
-    pub withheld: Vec<Withheld>,
+    pub withheld: Vec<WithheldItem>,
     /// `None` if no request has come since the runner's tokens changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerAccess>,
@@ -58,7 +58,7 @@ pub enum RunnerAccess {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loaded {
+pub struct LoadedVersion {
     pub manifest: String,
     pub credentials: String,
     /// RFC 3339.
@@ -67,7 +67,7 @@ pub struct Loaded {
 
 /// A tool of the manifest that this mediator does not offer, and the code of the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Withheld {
+pub struct WithheldItem {
     pub tool: String,
     pub reason: String,
 }

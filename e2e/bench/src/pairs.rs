@@ -16,7 +16,7 @@ pub(crate) const MIB: f64 = 1024.0;
 
 /// A program and its requests.
 #[derive(Debug)]
-pub(crate) struct Driven<'a> {
+pub(crate) struct LoadTarget<'a> {
     program: &'a Program,
     load: Load,
     work: Arc<Work>,
@@ -41,7 +41,7 @@ pub(crate) struct Pairs {
     ratios: Vec<f64>,
 }
 
-impl<'a> Driven<'a> {
+impl<'a> LoadTarget<'a> {
     /// Opens so many connections to this address.
     pub async fn connect(
         program: &'a Program,
@@ -73,7 +73,7 @@ impl Pairs {
     /// count.
     pub async fn measure(
         case: &'static str,
-        [mut reference, mut measured]: [Driven<'_>; 2],
+        [mut reference, mut measured]: [LoadTarget<'_>; 2],
         pairs: usize,
         items: usize,
     ) -> Result<Self> {

@@ -125,7 +125,7 @@ pub fn uses(log: &str) -> Result<Vec<Use>, serde_json::Error> {
 
 /// A right of an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Right {
+pub struct AccountRight {
     pub user: String,
     pub role: String,
     pub verb: String,
@@ -137,7 +137,7 @@ pub struct Right {
     pub namespaces: Option<BTreeSet<String>>,
 }
 
-impl Right {
+impl AccountRight {
     fn covers(&self, used: &Use) -> bool {
         self.user == used.user
             && self.verb == used.verb
@@ -151,7 +151,7 @@ impl Right {
     }
 }
 
-impl fmt::Display for Right {
+impl fmt::Display for AccountRight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.rsplit(':').next().unwrap_or_default();
         write!(f, "{user}, {}: {} {}", self.role, self.verb, self.resource)?;
@@ -178,7 +178,7 @@ pub enum RightsError {
 
 /// Returns the rights that these roles and bindings give to accounts. Objects of other kinds are
 /// skipped.
-pub fn rights(objects: &[Value]) -> Result<BTreeSet<Right>, RightsError> {
+pub fn rights(objects: &[Value]) -> Result<BTreeSet<AccountRight>, RightsError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Rule {
@@ -210,7 +210,7 @@ pub fn rights(objects: &[Value]) -> Result<BTreeSet<Right>, RightsError> {
         }
     }
 
-    let mut rights: BTreeMap<Right, Option<BTreeSet<String>>> = BTreeMap::new();
+    let mut rights: BTreeMap<AccountRight, Option<BTreeSet<String>>> = BTreeMap::new();
     for binding in objects {
         let cluster = match binding["kind"].as_str() {
             Some("ClusterRoleBinding") => true,
@@ -254,7 +254,7 @@ pub fn rights(objects: &[Value]) -> Result<BTreeSet<Right>, RightsError> {
                                 return Err(RightsError::Wildcard(role));
                             }
                             for name in &names {
-                                let right = Right {
+                                let right = AccountRight {
                                     user: user(&subject.namespace, &subject.name),
                                     role: role.clone(),
                                     verb: verb.clone(),
@@ -281,7 +281,7 @@ pub fn rights(objects: &[Value]) -> Result<BTreeSet<Right>, RightsError> {
     }
     Ok(rights
         .into_iter()
-        .map(|(right, namespaces)| Right {
+        .map(|(right, namespaces)| AccountRight {
             namespaces,
             ..right
         })
@@ -296,7 +296,7 @@ pub struct Findings {
     /// Requests that were allowed, but not by any of these rights.
     pub elsewhere: BTreeSet<Use>,
     /// Rights that were never used.
-    pub unused: BTreeSet<Right>,
+    pub unused: BTreeSet<AccountRight>,
 }
 
 impl Findings {
@@ -328,7 +328,7 @@ pub fn was_used(uses: &[Use], verb: &str, resource: &str) -> bool {
 }
 
 /// Compares used and given rights, for the accounts that have any of the rights.
-pub fn check(uses: &[Use], rights: &BTreeSet<Right>) -> Findings {
+pub fn check(uses: &[Use], rights: &BTreeSet<AccountRight>) -> Findings {
     let users: BTreeSet<&str> = rights.iter().map(|right| right.user.as_str()).collect();
     let mut findings = Findings {
         unused: rights.clone(),

@@ -6,11 +6,11 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Progress {
     start: Instant,
-    shown: Shown,
+    shown: Output,
 }
 
 #[derive(Debug)]
-enum Shown {
+enum Output {
     Stderr,
     Nowhere,
 }
@@ -19,7 +19,7 @@ impl Progress {
     pub fn stderr() -> Progress {
         Progress {
             start: Instant::now(),
-            shown: Shown::Stderr,
+            shown: Output::Stderr,
         }
     }
 
@@ -27,20 +27,20 @@ impl Progress {
     pub fn silent() -> Progress {
         Progress {
             start: Instant::now(),
-            shown: Shown::Nowhere,
+            shown: Output::Nowhere,
         }
     }
 
     pub fn stage(&self, text: impl AsRef<str>) {
         match self.shown {
-            Shown::Stderr => {
+            Output::Stderr => {
                 eprintln!(
                     "[{:>6.1} s] {}",
                     self.start.elapsed().as_secs_f64(),
                     text.as_ref()
                 );
             }
-            Shown::Nowhere => {}
+            Output::Nowhere => {}
         }
     }
 }

@@ -11,7 +11,7 @@ const MAX_ENTRIES: usize = 512;
 
 /// One request, answered or refused. Header values are left out: they hold credentials.
 #[derive(Clone, Debug, Serialize)]
-pub struct Asked {
+pub struct LedgerEntry {
     pub seq: u64,
     /// `None`: refused with 401.
     pub principal: Option<String>,
@@ -42,7 +42,7 @@ pub struct Ledger(Mutex<Books>);
 
 #[derive(Debug, Default)]
 struct Books {
-    asked: VecDeque<Asked>,
+    asked: VecDeque<LedgerEntry>,
     total: u64,
     trades: VecDeque<Trade>,
     next_trade: u64,
@@ -50,11 +50,11 @@ struct Books {
 
 impl Ledger {
     /// Appends one request; its `seq` is set here.
-    pub fn ask(&self, asked: Asked) {
+    pub fn ask(&self, asked: LedgerEntry) {
         let mut books = self.0.lock();
         let seq = books.total;
         books.total += 1;
-        push_bounded(&mut books.asked, Asked { seq, ..asked });
+        push_bounded(&mut books.asked, LedgerEntry { seq, ..asked });
     }
 
     /// The response of `GET /log`.

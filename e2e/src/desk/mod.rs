@@ -10,5 +10,5 @@
 mod ledger;
 mod routes;
 
-pub use ledger::{Asked, Ledger, Trade, market_context};
+pub use ledger::{Ledger, LedgerEntry, Trade, market_context};
 pub use routes::{DeskState, router};

@@ -15,7 +15,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::ledger::{Asked, Ledger, market_context};
+use super::ledger::{Ledger, LedgerEntry, market_context};
 use crate::serving::credential;
 
 const MAX_BODY: usize = 1 << 20;
@@ -85,7 +85,7 @@ async fn serve(
         principal = principal.as_deref().unwrap_or("-"),
         %method, path = uri.path(), status = status.as_u16(), "request"
     );
-    desk.ledger.ask(Asked {
+    desk.ledger.ask(LedgerEntry {
         seq: 0,
         principal,
         method: method.to_string(),

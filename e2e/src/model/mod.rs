@@ -22,8 +22,9 @@ mod script;
 mod wire;
 
 pub use conversation::{Conversation, Dialect};
-pub use record::{Recorded, Recorder};
+pub use record::{Recorder, RequestRecord};
 pub use routes::{ModelState, router};
 pub use script::{
-    ArgumentsSpec, CallSpec, Fault, NoScript, Reply, Script, Step, ToolRef, UsageSpec, When,
+    ArgumentsSpec, CallSpec, Fault, NoScript, Reply, Script, Step, StepCondition, ToolRef,
+    UsageSpec,
 };

@@ -18,13 +18,13 @@ pub struct Recorder(Mutex<Ring>);
 
 #[derive(Debug, Default)]
 struct Ring {
-    requests: VecDeque<Recorded>,
+    requests: VecDeque<RequestRecord>,
     bytes: usize,
     total: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Recorded {
+pub struct RequestRecord {
     /// The request's number; counts all requests since the start.
     pub seq: u64,
     pub method: String,
@@ -53,7 +53,7 @@ fn pairs<S: Serializer>(headers: &[(String, String)], serializer: S) -> Result<S
 pub struct Requests {
     /// Number of requests since the start, dropped ones included.
     pub total: u64,
-    pub requests: Vec<Recorded>,
+    pub requests: Vec<RequestRecord>,
 }
 
 impl Recorder {
@@ -77,7 +77,7 @@ impl Recorder {
         let mut ring = self.0.lock();
         let seq = ring.total;
         ring.total += 1;
-        let recorded = Recorded {
+        let recorded = RequestRecord {
             seq,
             method: method.to_string(),
             path: path.to_string(),

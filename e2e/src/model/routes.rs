@@ -37,18 +37,18 @@ const MAX_BODY: usize = 16 << 20;
 
 pub struct ModelState {
     api_key_file: PathBuf,
-    script: Mutex<Playing>,
+    script: Mutex<ScriptState>,
     recorder: Recorder,
     counter: AtomicU64,
 }
 
-struct Playing {
+struct ScriptState {
     script: Script,
     /// How often each step was played.
     played: Vec<u32>,
 }
 
-impl Playing {
+impl ScriptState {
     fn new(script: Script) -> Self {
         Self {
             played: vec![0; script.steps.len()],
@@ -62,7 +62,7 @@ impl ModelState {
     pub fn new(api_key_file: PathBuf, script: Script) -> Arc<Self> {
         Arc::new(Self {
             api_key_file,
-            script: Mutex::new(Playing::new(script)),
+            script: Mutex::new(ScriptState::new(script)),
             recorder: Recorder::default(),
             counter: AtomicU64::new(1),
         })
@@ -445,7 +445,7 @@ async fn replace_script(State(model): Model, headers: HeaderMap, body: String) -
     match Script::parse(&body) {
         Ok(script) => {
             let steps = script.steps.len();
-            *model.script.lock() = Playing::new(script);
+            *model.script.lock() = ScriptState::new(script);
             json_response(StatusCode::OK, &json!({"steps": steps}))
         }
         Err(error) => {

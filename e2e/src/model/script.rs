@@ -20,7 +20,7 @@ pub struct Script {
 pub struct Step {
     /// The condition; missing: every request matches.
     #[serde(default)]
-    pub when: When,
+    pub when: StepCondition,
     /// How often this step may be played, over all conversations; missing: always.
     #[serde(default)]
     pub times: Option<u32>,
@@ -30,7 +30,7 @@ pub struct Step {
 /// The condition of a step: all fields that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct When {
+pub struct StepCondition {
     /// The last message of the user contains this text, ignoring case.
     pub user_contains: Option<String>,
     /// Number of replies with tool calls since that message.
@@ -194,7 +194,7 @@ impl Script {
     }
 }
 
-impl When {
+impl StepCondition {
     fn holds(&self, conversation: &Conversation) -> bool {
         let contains = |text: &str, part: &str| text.to_lowercase().contains(&part.to_lowercase());
         let offered = |part: &String| conversation.tool_containing(part).is_some();

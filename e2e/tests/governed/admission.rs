@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::support::{Desk, START};
-use toolcrib_e2e::platform::Seen;
+use toolcrib_e2e::platform::PollResult;
 
 #[test]
 fn pods_are_admitted_with_the_mediator_or_refused() -> Result<()> {
@@ -91,7 +91,7 @@ spec:
             "the Job failed: {}",
             job["status"]
         );
-        Ok(Seen::when(
+        Ok(PollResult::when(
             job["status"]["succeeded"] == 1,
             job["status"].to_string(),
         ))

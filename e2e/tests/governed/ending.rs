@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolcrib_e2e::platform::{Platform, Seen};
+use toolcrib_e2e::platform::{Platform, PollResult};
 use toolcrib_e2e::runner;
 
 use crate::support::{Desk, MEDIATOR, START, VOLUME, lines, process_of};
@@ -60,7 +60,10 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
         let requests = desk.model_requests()?;
         let made = |request: &&Value| request["body"].to_string().contains("filled");
         let trades = requests.iter().filter(made).count();
-        Ok(Seen::when(trades >= all, format!("{trades} of {all}")))
+        Ok(PollResult::when(
+            trades >= all,
+            format!("{trades} of {all}"),
+        ))
     })?;
     let [deleted, evicted, crowded, starved, killed] = &mut records[..] else {
         unreachable!("as many as were followed");
@@ -117,13 +120,13 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
         ])?;
         let items = &events["items"];
         let told = items.as_array().is_some_and(|items| !items.is_empty());
-        Ok(Seen::when(told, items.to_string()))
+        Ok(PollResult::when(told, items.to_string()))
     })?;
     platform.eventually("the killed mediator to be back", START, || {
         let pod = platform.get(&["pod", "killed", "--namespace", HERE])?;
         let mediator = &pod["status"]["initContainerStatuses"][0];
         let back = mediator["restartCount"] == 1 && mediator["ready"] == true;
-        Ok(Seen::when(back, mediator.to_string()))
+        Ok(PollResult::when(back, mediator.to_string()))
     })?;
     println!(
         "a killed mediator is ready again after {:?}",
@@ -139,7 +142,7 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
     platform.eventually("the pod to complete", START, || {
         let pod = platform.get(&["pod", "completed", "--namespace", HERE])?;
         let phase = &pod["status"]["phase"];
-        Ok(Seen::when(phase == "Succeeded", phase.to_string()))
+        Ok(PollResult::when(phase == "Succeeded", phase.to_string()))
     })?;
     let record = desk.record("completed")?;
     let turn = turn_of(&record).with_context(|| format!("no turn in {record:?}"))?;
@@ -174,7 +177,7 @@ impl Record {
         };
         platform.eventually(&format!("the trade of {pod}"), START, || {
             let seen = record.text()?;
-            Ok(Seen::when(intent_of(&lines(&seen)).is_some(), seen))
+            Ok(PollResult::when(intent_of(&lines(&seen)).is_some(), seen))
         })?;
         Ok(record)
     }
@@ -192,7 +195,7 @@ impl Record {
         let (pod, follower) = (self.pod, &mut self.follower);
         platform.eventually(&format!("the mediator of {pod} to end"), VOLUME, || {
             let ended = follower.try_wait()?.is_some();
-            Ok(Seen::when(ended, "its log goes on"))
+            Ok(PollResult::when(ended, "its log goes on"))
         })
     }
 

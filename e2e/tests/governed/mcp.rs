@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use toolcrib_e2e::cluster::process::run;
 use toolcrib_e2e::images::node;
-use toolcrib_e2e::platform::Seen;
+use toolcrib_e2e::platform::PollResult;
 
 use crate::offline::plugin;
 use crate::support::{Desk, START, offered, process_of};
@@ -166,7 +166,7 @@ fn ended_in_mid_call(desk: &Desk) -> Result<Value> {
         desk.platform
             .eventually("the call to reach the program", START, || {
                 let read = read_so_far(program)? - before;
-                Ok(Seen::when(read >= CALL, format!("{read} bytes")))
+                Ok(PollResult::when(read >= CALL, format!("{read} bytes")))
             })?;
         kill_process(program, Signal::KILL).context("kill the program")?;
         slowly.join().expect("a question does not panic")
@@ -196,6 +196,9 @@ fn in_the_record(desk: &Desk) -> Result<()> {
     desk.platform
         .eventually("the call to be in the record", START, || {
             let record = desk.record("caller")?;
-            Ok(Seen::when(record.iter().any(cut), format!("{record:?}")))
+            Ok(PollResult::when(
+                record.iter().any(cut),
+                format!("{record:?}"),
+            ))
         })
 }

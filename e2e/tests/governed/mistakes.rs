@@ -1,7 +1,7 @@
 //! Users' mistakes: conditions and events name object and field, and others are not affected.
 
 use anyhow::{Result, ensure};
-use toolcrib_e2e::platform::Seen;
+use toolcrib_e2e::platform::PollResult;
 
 use crate::support::{Desk, START, condition};
 
@@ -24,7 +24,7 @@ fn a_mistake_is_reported_and_affects_no_other_agent() -> Result<()> {
                     .platform
                     .get(&[kind, name, "--namespace", "mistakes"])?;
                 let said = object["status"].to_string();
-                Ok(Seen::when(
+                Ok(PollResult::when(
                     words.iter().all(|word| said.contains(word)),
                     said,
                 ))
@@ -47,7 +47,7 @@ fn a_mistake_is_reported_and_affects_no_other_agent() -> Result<()> {
                     .filter(|event| event["type"] == "Warning")
                     .map(|event| event["message"].to_string())
                     .collect();
-                Ok(Seen::when(
+                Ok(PollResult::when(
                     words.iter().any(|word| said.contains(word)),
                     said,
                 ))

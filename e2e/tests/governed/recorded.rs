@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use toolcrib_e2e::cluster::process::run;
-use toolcrib_e2e::platform::Seen;
+use toolcrib_e2e::platform::PollResult;
 use toolcrib_e2e::runner;
 
 use crate::support::{Desk, START, lines, process_of};
@@ -48,9 +48,9 @@ fn a_full_disk(desk: &Desk) -> Result<()> {
             let ok = answer.contains("filled");
             ensure!(done == usize::from(ok), "{done} trades: {answer}");
             Ok(if ok {
-                Seen::NotYet(answer)
+                PollResult::NotYet(answer)
             } else {
-                Seen::Yes(answer)
+                PollResult::Yes(answer)
             })
         })?;
     ensure!(refused.contains("request_failed"), "{refused}");
@@ -66,7 +66,10 @@ fn a_full_disk(desk: &Desk) -> Result<()> {
             let torn = file.lines().count() - on_disk.len();
             let counts = (intents(&on_disk), refusals(&on_disk), torn);
             let whole = counts.0 == done && counts.1 > 0 && torn == 0;
-            Ok(Seen::when(whole, format!("{counts:?} of {done}: {file}")))
+            Ok(PollResult::when(
+                whole,
+                format!("{counts:?} of {done}: {file}"),
+            ))
         })
 }
 
@@ -93,7 +96,7 @@ fn small_medium(desk: &Desk) -> Result<PathBuf> {
         .eventually("the mediator to be back", START, || {
             let now = mediator(desk)?;
             let back = now["restartCount"] != before && now["ready"] == true;
-            Ok(Seen::when(back, now.to_string()))
+            Ok(PollResult::when(back, now.to_string()))
         })?;
     let root = format!(
         "/proc/{}/root",
@@ -111,11 +114,11 @@ fn an_unread_stdout(desk: &Desk) -> Result<()> {
     desk.platform.wait_ready(HERE, &[BUSY])?;
     desk.platform.eventually("a first trade", START, || {
         let done = posts(desk)? - before;
-        Ok(Seen::when(done > 0, "none"))
+        Ok(PollResult::when(done > 0, "none"))
     })?;
     let pod = desk.platform.get(&["pod", BUSY, "--namespace", HERE])?;
     let status = &pod["status"]["initContainerStatuses"][0];
-    let reader = Stopped::stop(parent_of(process_of(status, MEDIATOR)?)?)?;
+    let reader = StoppedProcess::stop(parent_of(process_of(status, MEDIATOR)?)?)?;
     // Its queue has room for hundreds of usual lines.
     let earlier = desk.model_requests()?;
     let earlier = earlier.last().and_then(|last| last["seq"].as_u64());
@@ -125,7 +128,10 @@ fn an_unread_stdout(desk: &Desk) -> Result<()> {
             let requests = desk.model_requests()?;
             let late = |request: &&Value| request["seq"].as_u64() > earlier;
             let refused = requests.iter().filter(late).any(is_told_of_a_refusal);
-            Ok(Seen::when(refused, format!("{} requests", requests.len())))
+            Ok(PollResult::when(
+                refused,
+                format!("{} requests", requests.len()),
+            ))
         })?;
     drop(reader);
 
@@ -134,7 +140,7 @@ fn an_unread_stdout(desk: &Desk) -> Result<()> {
         let pod = desk.platform.get(&["pod", BUSY, "--namespace", HERE])?;
         let phase = &pod["status"]["phase"];
         ensure!(phase != "Failed", "{}", pod["status"]);
-        Ok(Seen::when(phase == "Succeeded", phase.to_string()))
+        Ok(PollResult::when(phase == "Succeeded", phase.to_string()))
     })?;
     // Long lines come in pieces, with the mediator's own log between them, but each starts whole.
     let said = desk.log(BUSY)?.matches(r#"{"kind":"intent""#).count();
@@ -165,7 +171,7 @@ fn declare_notes(desk: &Desk) -> Result<()> {
     desk.platform
         .eventually("the changed tool to be compiled", START, || {
             let now = digest(desk)?;
-            Ok(Seen::when(now != before, now.to_string()))
+            Ok(PollResult::when(now != before, now.to_string()))
         })
 }
 
@@ -250,16 +256,16 @@ fn parent_of(process: Pid) -> Result<Pid> {
 }
 
 /// A stopped process, which continues when this is dropped.
-struct Stopped(Pid);
+struct StoppedProcess(Pid);
 
-impl Stopped {
+impl StoppedProcess {
     fn stop(process: Pid) -> Result<Self> {
         kill_process(process, Signal::STOP).context("stop")?;
         Ok(Self(process))
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedProcess {
     fn drop(&mut self) {
         // Err: the process has ended.
         kill_process(self.0, Signal::CONT).ok();

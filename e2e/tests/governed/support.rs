@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use serde_json::Value;
 use toolcrib_e2e::cluster::{Cluster, Name};
 use toolcrib_e2e::evidence::Evidence;
-use toolcrib_e2e::platform::{Platform, Seen};
+use toolcrib_e2e::platform::{Platform, PollResult};
 
 /// Bound for scheduling, pulling from the node's own store, starting, and other quick steps of a
 /// pod. On a busy machine, importing an SDK alone has taken two minutes.
@@ -160,9 +160,9 @@ impl Desk {
                 let pods = &agent["status"]["pods"];
                 let all = pods["running"].as_u64() > Some(0) && pods["running"] == pods["inForce"];
                 if all && condition(&agent, "InForce")["status"] == "True" {
-                    Ok(Seen::Yes(agent))
+                    Ok(PollResult::Yes(agent))
                 } else {
-                    Ok(Seen::NotYet(agent["status"].to_string()))
+                    Ok(PollResult::NotYet(agent["status"].to_string()))
                 }
             })
     }

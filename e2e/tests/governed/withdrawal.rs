@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use toolcrib_e2e::platform::Seen;
+use toolcrib_e2e::platform::PollResult;
 
 use crate::support::{Desk, VOLUME};
 
@@ -33,7 +33,7 @@ fn deleting_a_grant_revokes_the_tool_in_the_running_pod() -> Result<()> {
     desk.platform
         .eventually("the tool to be withdrawn", VOLUME, || {
             let answer = desk.ask("analyst", "What is my market context?")?;
-            Ok(Seen::when(
+            Ok(PollResult::when(
                 answer.trim() == "I was offered these tools: local_clock",
                 answer,
             ))
@@ -50,7 +50,7 @@ fn deleting_a_grant_revokes_the_tool_in_the_running_pod() -> Result<()> {
     desk.platform
         .eventually("the tool to be back", VOLUME, || {
             let answer = desk.ask("analyst", "What is my market context?")?;
-            Ok(Seen::when(answer.contains("analyst"), answer))
+            Ok(PollResult::when(answer.contains("analyst"), answer))
         })?;
     assert_eq!(
         pod_start(&desk, "analyst")?,
@@ -77,7 +77,7 @@ fn deleting_a_grant_revokes_the_tool_in_the_running_pod() -> Result<()> {
                 "",
             )?;
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            Ok(Seen::when(
+            Ok(PollResult::when(
                 !output.status.success() && said.contains("access of this agent is withdrawn"),
                 said,
             ))

@@ -26,10 +26,10 @@ use crate::{
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 /// Names of checks.
-type Failed = BTreeSet<String>;
+type FailedChecks = BTreeSet<String>;
 
 /// Failed checks by scenario and revision.
-type Outcomes = BTreeMap<(String, &'static str), Failed>;
+type Outcomes = BTreeMap<(String, &'static str), FailedChecks>;
 
 /// The part of Toolcrib under test.
 #[derive(Clone, Copy, Debug)]
@@ -89,14 +89,14 @@ fn listed(part: Part) -> BTreeMap<String, Vec<&'static str>> {
 }
 
 /// A scenario's result according to the document.
-enum Expected {
+enum ExpectedOutcome {
     /// Everything passes except these checks.
-    Fails(Failed),
+    Fails(FailedChecks),
     NotApplicable,
 }
 
 /// Reads the rows of a part's table: `` | `scenario` | result | why | ``.
-fn documented(part: Part) -> BTreeMap<String, Expected> {
+fn documented(part: Part) -> BTreeMap<String, ExpectedOutcome> {
     let text = fs::read_to_string(repository().join("docs/mcp-conformance.md")).unwrap();
     let (_, section) = text.split_once(part.heading()).unwrap();
     let section = section.split("\n## ").next().unwrap();
@@ -105,11 +105,11 @@ fn documented(part: Part) -> BTreeMap<String, Expected> {
         let name = cells.next()?.trim_end_matches('`').to_string();
         let result = cells.next()?;
         let expected = match result.strip_prefix("all but ") {
-            Some(checks) => Expected::Fails(checks.split(", ").map(unquoted).collect()),
-            None if result == "passes" => Expected::Fails(Failed::new()),
+            Some(checks) => ExpectedOutcome::Fails(checks.split(", ").map(unquoted).collect()),
+            None if result == "passes" => ExpectedOutcome::Fails(FailedChecks::new()),
             None => {
                 assert_eq!(result, "–", "{name}");
-                Expected::NotApplicable
+                ExpectedOutcome::NotApplicable
             }
         };
         Some((name, expected))
@@ -132,7 +132,7 @@ fn check(part: Part, run: impl Fn(&[(String, &'static str)], &Path) -> Outcomes)
     );
     let applicable: Vec<(String, &'static str)> = listed
         .into_iter()
-        .filter(|(name, _)| matches!(documented[name], Expected::Fails(_)))
+        .filter(|(name, _)| matches!(documented[name], ExpectedOutcome::Fails(_)))
         .flat_map(|(name, revisions)| revisions.into_iter().map(move |it| (name.clone(), it)))
         .collect();
     let results = tempfile::tempdir().unwrap();
@@ -141,8 +141,8 @@ fn check(part: Part, run: impl Fn(&[(String, &'static str)], &Path) -> Outcomes)
         .into_iter()
         .map(|scenario| {
             let failed = match &documented[&scenario.0] {
-                Expected::Fails(failed) => failed.clone(),
-                Expected::NotApplicable => Failed::new(),
+                ExpectedOutcome::Fails(failed) => failed.clone(),
+                ExpectedOutcome::NotApplicable => FailedChecks::new(),
             };
             (scenario, failed)
         })
@@ -161,7 +161,7 @@ fn check(part: Part, run: impl Fn(&[(String, &'static str)], &Path) -> Outcomes)
 }
 
 /// The checks that failed, from the file that the package writes for a run.
-fn failed(results: &Path) -> Failed {
+fn failed(results: &Path) -> FailedChecks {
     let checks = fs::read_to_string(results.join("checks.json")).unwrap();
     let checks: Vec<Value> = serde_json::from_str(&checks).unwrap();
     let failed = checks.iter().filter(|check| check["status"] == "FAILURE");

@@ -74,7 +74,7 @@ impl Way {
 }
 
 /// Namespaces of one agent: its own, and that of a surface whose consent it needs.
-pub struct Place {
+pub struct NamespacePair {
     pub pond: String,
     pub lake: String,
 }
@@ -185,8 +185,8 @@ impl Objects {
     }
 
     /// Creates the objects of an agent that has everything that can be revoked.
-    pub async fn place(&self, number: usize) -> Result<Place> {
-        let place = Place {
+    pub async fn place(&self, number: usize) -> Result<NamespacePair> {
+        let place = NamespacePair {
             pond: format!("pond-{number}"),
             lake: format!("lake-{number}"),
         };
@@ -210,11 +210,11 @@ impl Objects {
         Ok(place)
     }
 
-    pub async fn give(&self, place: &Place, way: Way) -> Result<()> {
+    pub async fn give(&self, place: &NamespacePair, way: Way) -> Result<()> {
         self.apply(&object(place, way)).await
     }
 
-    pub async fn take(&self, place: &Place, way: Way) -> Result<()> {
+    pub async fn take(&self, place: &NamespacePair, way: Way) -> Result<()> {
         let mut object = object(place, way);
         match way {
             Way::Consent => {
@@ -233,8 +233,8 @@ impl Objects {
     }
 
     /// Creates agents of one namespace that all use one surface.
-    pub async fn crowd(&self, agents: usize) -> Result<Place> {
-        let place = Place {
+    pub async fn crowd(&self, agents: usize) -> Result<NamespacePair> {
+        let place = NamespacePair {
             pond: "crowd".into(),
             lake: "crowd".into(),
         };
@@ -261,7 +261,7 @@ impl Objects {
         Ok(place)
     }
 
-    pub async fn delete_crowds_surface(&self, place: &Place) -> Result<()> {
+    pub async fn delete_crowds_surface(&self, place: &NamespacePair) -> Result<()> {
         self.delete(&surface(&place.pond, "shared")).await
     }
 
@@ -415,8 +415,8 @@ fn provider(namespace: &str) -> Value {
 }
 
 /// The object that gives the agent something in this way.
-fn object(place: &Place, way: Way) -> Value {
-    let Place { pond, lake } = place;
+fn object(place: &NamespacePair, way: Way) -> Value {
+    let NamespacePair { pond, lake } = place;
     let named = |name: &str| json!({"name": name});
     match way {
         Way::Grant => grant(pond, "granted", &named("granted"), &["otter"]),

@@ -16,7 +16,7 @@ use toolcrib_sidecar::config::CurrentConfig;
 use toolcrib_sidecar::config::watch::Watch;
 
 use crate::controller::Controller;
-use crate::objects::{Objects, Place, Way};
+use crate::objects::{NamespacePair, Objects, Way};
 use crate::pods::{LOOK, stands, until};
 use crate::{DEADLINE, Distribution};
 
@@ -81,7 +81,7 @@ struct Mediator {
 }
 
 impl Mediator {
-    async fn start(objects: &Objects, cluster: &Cluster, place: &Place) -> Result<Self> {
+    async fn start(objects: &Objects, cluster: &Cluster, place: &NamespacePair) -> Result<Self> {
         let uid = objects.mounting(&place.pond, AGENT, VOLUME).await?;
         let folder: PathBuf = cluster
             .secret_volume(&uid, VOLUME)

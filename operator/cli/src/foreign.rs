@@ -11,7 +11,7 @@ use crate::admitted::admitted;
 use crate::args::Platform;
 use crate::commands::review::{self, Listing, SurfaceName};
 use crate::image;
-use crate::import::{self, ImportOptions, Read};
+use crate::import::{self, ImportOptions, PodImport};
 use crate::mcp;
 use crate::openapi::{self, Choice, Remarks, SurfaceOptions};
 
@@ -54,7 +54,7 @@ services:
     imported(read, &given)
 }
 
-fn imported(read: Read, given: &ImportOptions) -> Option<usize> {
+fn imported(read: PodImport, given: &ImportOptions) -> Option<usize> {
     let (files, findings) = read.translate(given);
     let texts = files
         .iter()

@@ -35,7 +35,7 @@ pub const WHO_MAY_CALL: &str = "What mediators bring, and agents' own containers
      envsubst, such as one of `openssl rand -hex 32`, or make this Secret in your own way.";
 
 #[derive(Debug)]
-pub struct Wrapped<'a> {
+pub struct WrappedServer<'a> {
     pub name: &'a str,
     pub namespace: &'a str,
     /// The image with the program.
@@ -49,7 +49,7 @@ pub struct Wrapped<'a> {
     pub command: &'a [String],
 }
 
-impl Wrapped<'_> {
+impl WrappedServer<'_> {
     pub fn deployment(&self) -> Value {
         let args: Vec<String> = self
             .command

@@ -33,11 +33,11 @@ mod surface;
 pub use canonical::{digest, normalize};
 pub use compilation::files::{Files, comparable, manifest_digest, published, render};
 pub use compilation::floor::{floor, takes_away};
-pub use compilation::materialize::{LastGood, Materialized, materialize};
-pub use compilation::network::{Declared, Network};
+pub use compilation::materialize::{CompiledSecret, LastGood, materialize};
+pub use compilation::network::{DeclaredEgress, Network};
 pub use compilation::{
     Compilation, CredentialKind, FeedSummary, GrantSource, Object, ObjectKind, Role, Source,
-    SourceState, ToolSummary, Withheld,
+    SourceState, ToolSummary, WithheldItem,
 };
 pub use compile::check::{check_defaults, check_grant, check_provider, check_surface};
 pub use compile::{compile, compile_all};
@@ -54,12 +54,12 @@ pub use objects::budget::{left_out, too_heavy, too_heavy_text};
 pub use objects::facts::{
     ConfigMapFacts, PodPort, Presence, SecretFacts, ServiceFacts, credential_value,
 };
-pub use objects::inputs::{Inputs, Synced};
+pub use objects::inputs::{Inputs, SyncProof};
 pub use objects::settings::{NetworkSettings, Settings, refused_hosts};
 pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
 pub use queries::allowlist::allowlist;
 pub use queries::entitlements::{Item, ItemKind, executed};
-pub use queries::explain::{GivenTool, ToolExplained, explain_tool, given_tools};
+pub use queries::explain::{GivenTool, ToolExplanation, explain_tool, given_tools};
 pub use queries::fetch::{Fetch, MOST_ROUNDS, OverBound};
 pub use queries::plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use queries::topology::{AgentNode, GrantNode, SurfaceNode, topology};

@@ -292,12 +292,12 @@ pub const SIDECAR_CONTAINERS: [&str; 5] = [
     "vault-agent",
 ];
 
-/// The name of a feed in [`crate::Withheld::what`].
+/// The name of a feed in [`crate::WithheldItem::what`].
 pub(crate) fn feed_name(alias: &str, name: &str) -> String {
     format!("feed {alias}/{name}")
 }
 
-/// The name of a provider in [`crate::Withheld::what`].
+/// The name of a provider in [`crate::WithheldItem::what`].
 pub(crate) fn provider_name(name: &str) -> String {
     format!("provider {name}")
 }

@@ -10,7 +10,7 @@ use proptest::sample::{Index, select};
 use serde::de::DeserializeOwned;
 use toolcrib_compile::{
     Fetch, Inputs, Key, Keys, Kind, MOST_ROUNDS, ObjectRef, Objects, Presence, Recorder, Settings,
-    Subject, Synced, check_defaults, check_grant, check_provider, check_surface, compile,
+    Subject, SyncProof, check_defaults, check_grant, check_provider, check_surface, compile,
     explain_tool, inspect_surface, load,
 };
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
@@ -216,7 +216,7 @@ proptest! {
     #[test]
     fn objects_that_are_read_key_by_key_give_the_same_result(world in world()) {
         let all = inputs(&world);
-        let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
+        let synced = SyncProof::check(&SyncProof::KINDS.into()).expect("all kinds are named");
         for (kind, namespace, object, _) in OBJECTS {
             let (kind, key) = subject(&format!("{kind} {namespace}/{object}"));
             let mut read = Inputs::online(synced, Settings::default());

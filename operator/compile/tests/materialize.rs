@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_compile::{
-    Allowlist, Compilation, Inputs, LastGood, LoadResult, Materialized, ObjectRef, Presence,
-    SecretFacts, SecretKeyRef, Settings, Withheld, compile, load, materialize,
+    Allowlist, Compilation, CompiledSecret, Inputs, LastGood, LoadResult, ObjectRef, Presence,
+    SecretFacts, SecretKeyRef, Settings, WithheldItem, compile, load, materialize,
 };
 use toolcrib_manifest::{AgentFile, ProvidersFile, SecretText, ToolsFile};
 
@@ -68,8 +68,8 @@ fn facts(uid: &str, resource_version: &str, keys: Option<&[&str]>) -> Presence<S
     })
 }
 
-fn withheld(done: &Materialized) -> Vec<String> {
-    let line = |late: &Withheld| format!("{}: {}", late.what, late.code);
+fn withheld(done: &CompiledSecret) -> Vec<String> {
+    let line = |late: &WithheldItem| format!("{}: {}", late.what, late.code);
     done.withheld.iter().map(line).collect()
 }
 

@@ -31,7 +31,7 @@ pub struct Authority {
 
 /// A serving certificate, as far as dates matter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Serving {
+pub struct ServingCertificate {
     pub signed_by: String,
     pub not_after: Timestamp,
     pub hosts: Vec<String>,
@@ -42,8 +42,8 @@ pub struct Serving {
 pub struct StoredCertificates {
     /// Oldest first.
     pub authorities: Vec<Authority>,
-    pub webhook: Option<Serving>,
-    pub link: Option<Serving>,
+    pub webhook: Option<ServingCertificate>,
+    pub link: Option<ServingCertificate>,
 }
 
 /// What to do now.
@@ -109,7 +109,7 @@ pub fn plan(
         .map(|authority| authority.name.clone())
         .or_else(|| add.as_ref().map(|authority| authority.name.clone()))
         .unwrap_or_default();
-    let stale = |serving: &Option<Serving>, hosts: &[String]| {
+    let stale = |serving: &Option<ServingCertificate>, hosts: &[String]| {
         serving.as_ref().is_none_or(|serving| {
             serving.signed_by != signer
                 || serving.hosts != hosts
@@ -166,7 +166,7 @@ mod tests {
         held.authorities
             .retain(|authority| !plan.drop.contains(&authority.name));
         let serving = |hosts: Vec<String>| {
-            Some(Serving {
+            Some(ServingCertificate {
                 signed_by: plan.signer.clone(),
                 not_after: later(now, SERVING_LIFE),
                 hosts,

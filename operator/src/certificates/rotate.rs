@@ -167,7 +167,7 @@ impl Content {
             .retain(|authority| authorities.contains_key(&authority.name));
         let webhook = pair(WEBHOOK_CERTIFICATE, WEBHOOK_KEY);
         let link = pair(LINK_CERTIFICATE, LINK_KEY);
-        let usable = |serving: &plan::Serving, pair: &Option<Pair>| {
+        let usable = |serving: &plan::ServingCertificate, pair: &Option<Pair>| {
             pair.is_some() && authorities.contains_key(&serving.signed_by)
         };
         held.webhook = held.webhook.filter(|serving| usable(serving, &webhook));
@@ -211,7 +211,7 @@ impl Content {
             .key
             .clone();
         let issue =
-            |hosts: &[String]| -> Result<(Option<Pair>, Option<plan::Serving>), RotateError> {
+            |hosts: &[String]| -> Result<(Option<Pair>, Option<plan::ServingCertificate>), RotateError> {
                 let pair = issue::serving(&signer, &key, hosts, now)?;
                 let not_after = now
                     .checked_add(
@@ -219,7 +219,7 @@ impl Content {
                             .expect("a constant within range"),
                     )
                     .unwrap_or(Timestamp::MAX);
-                let serving = plan::Serving {
+                let serving = plan::ServingCertificate {
                     signed_by: signer.name.clone(),
                     not_after,
                     hosts: hosts.to_vec(),

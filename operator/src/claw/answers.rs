@@ -25,7 +25,7 @@ pub struct Facts {
 /// A part of a list.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Listed<T> {
+pub struct AgentPage<T> {
     /// Where the next part begins; left out: there is none. It stands first, since a mediator
     /// cuts what is long.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
@@ -73,13 +73,13 @@ pub struct AgentAnswer {
     problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<Mode>,
-    surfaces: Vec<Declared>,
+    surfaces: Vec<DeclaredSurface>,
     tool_count: u32,
     tools: Vec<ToolStatus>,
     feed_count: u32,
     feeds: Vec<FeedStatus>,
     withheld_count: u32,
-    withheld: Vec<NotGiven>,
+    withheld: Vec<WithheldTool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pods: Option<Pods>,
     usage: Counts,
@@ -90,7 +90,7 @@ pub struct AgentAnswer {
 
 /// A surface that the agent may reach at all.
 #[derive(Debug, Serialize)]
-struct Declared {
+struct DeclaredSurface {
     name: String,
     namespace: String,
     #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ struct Declared {
 }
 
 #[derive(Debug, Serialize)]
-struct NotGiven {
+struct WithheldTool {
     name: String,
     reason: String,
 }
@@ -174,7 +174,7 @@ impl Facts {
             problem: self.agent.as_ref().err().cloned(),
             mode: status.mode,
             surfaces: declared
-                .map(|entry| Declared {
+                .map(|entry| DeclaredSurface {
                     name: entry.name.clone(),
                     namespace: entry
                         .namespace
@@ -191,7 +191,7 @@ impl Facts {
             withheld: status
                 .withheld
                 .into_iter()
-                .map(|withheld| NotGiven {
+                .map(|withheld| WithheldTool {
                     name: withheld.name,
                     reason: withheld.reason,
                 })
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn where_to_go_on_is_said_before_what_may_be_cut() {
-        let listed = Listed {
+        let listed = AgentPage {
             next: Some("pond/otter".to_owned()),
             agents: vec![facts().line()],
         };

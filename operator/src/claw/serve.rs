@@ -17,17 +17,17 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
-use toolcrib_compile::{ObjectRef, ToolExplained};
+use toolcrib_compile::{ObjectRef, ToolExplanation};
 
 use super::ClawScope;
-use super::answers::{AgentAnswer, AgentLine, CallsLine, Facts, Listed, by_call, by_name};
-use super::holders::{Caller, Holders, SHORTEST_TOKEN, Whose};
-use super::verbs::{Place, Question, Verb};
+use super::answers::{AgentAnswer, AgentLine, AgentPage, CallsLine, Facts, by_call, by_name};
+use super::tokens::{Caller, SHORTEST_TOKEN, TokenOwner, Tokens};
+use super::verbs::{Question, ResourcePath, Verb};
 use crate::leadership::Leadership;
 use crate::link::state as link;
 use crate::listen::{Bounds, Visitor};
 use crate::metrics::{Metrics, RequestLabels};
-use crate::objects::store::Stored;
+use crate::objects::store::StoreObject;
 use crate::objects::stores::Stores;
 
 /// Of its listener: a mediator keeps one connection, and few agents audit others.
@@ -52,7 +52,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub struct ClawApi {
     pub leadership: Arc<Leadership>,
     pub stores: Stores,
-    pub holders: Arc<Holders>,
+    pub tokens: Arc<Tokens>,
     pub link: Arc<link::State>,
     pub metrics: Metrics,
     pub scope: ClawScope,
@@ -62,7 +62,7 @@ pub struct ClawApi {
 /// Explains why an agent has a tool, or has it not; `None`: there is no such agent, or it cannot
 /// be read.
 pub type Explain =
-    dyn Fn(ObjectRef, String) -> BoxFuture<'static, Option<ToolExplained>> + Send + Sync;
+    dyn Fn(ObjectRef, String) -> BoxFuture<'static, Option<ToolExplanation>> + Send + Sync;
 
 /// One listener's state.
 struct Listener {
@@ -153,10 +153,10 @@ impl Refusal {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Answer {
-    Agents(Listed<AgentLine>),
+    Agents(AgentPage<AgentLine>),
     Agent(Box<AgentAnswer>),
-    Tool(Box<ToolExplained>),
-    Calls(Listed<CallsLine>),
+    Tool(Box<ToolExplanation>),
+    Calls(AgentPage<CallsLine>),
 }
 
 async fn request(State(listener): State<Arc<Listener>>, request: Request) -> Response {
@@ -165,7 +165,7 @@ async fn request(State(listener): State<Arc<Listener>>, request: Request) -> Res
     let (parts, body) = request.into_parts();
     let has_body = !body.is_end_stream();
     drop(body);
-    let place = Place::of(parts.uri.path());
+    let place = ResourcePath::of(parts.uri.path());
     let result = api
         .answer(&parts, place, has_body, visitor.as_ref(), &listener.turns)
         .await;
@@ -194,7 +194,7 @@ impl ClawApi {
     async fn answer(
         &self,
         parts: &Parts,
-        place: Option<Place<'_>>,
+        place: Option<ResourcePath<'_>>,
         has_body: bool,
         visitor: Option<&Visitor>,
         turns: &Semaphore,
@@ -203,10 +203,10 @@ impl ClawApi {
         if !self.leadership.holds() || self.stores.synced().is_none() {
             return Err(Refusal::NotReady);
         }
-        let caller = match self.holders.whose(bearer(&parts.headers)?) {
-            Whose::One(caller) => caller,
-            Whose::Nobodys => return Err(Refusal::NoToken),
-            Whose::NotKnownYet => return Err(Refusal::NotReady),
+        let caller = match self.tokens.owner(bearer(&parts.headers)?) {
+            TokenOwner::Agent(caller) => caller,
+            TokenOwner::None => return Err(Refusal::NoToken),
+            TokenOwner::NotKnownYet => return Err(Refusal::NotReady),
         };
         if visitor.is_some_and(|visitor| !visitor.known()) {
             return Err(Refusal::Busy);
@@ -236,7 +236,7 @@ impl ClawApi {
                 let seen = self.seen(caller, namespace);
                 let (agents, next) = by_name(self.agents(&seen), &page);
                 let agents = self.facts(&agents).iter().map(Facts::line).collect();
-                Ok(Answer::Agents(Listed { agents, next }))
+                Ok(Answer::Agents(AgentPage { agents, next }))
             }
             Question::GetAgent { namespace, agent } => {
                 let key = self.one(caller, namespace, agent)?;
@@ -270,7 +270,7 @@ impl ClawApi {
                 last_calls.retain(|(agent, _)| agents.contains(agent));
                 let (agents, next) = by_call(last_calls, &page);
                 let agents = self.facts(&agents).iter().map(Facts::calls).collect();
-                Ok(Answer::Calls(Listed { agents, next }))
+                Ok(Answer::Calls(AgentPage { agents, next }))
             }
         }
     }
@@ -351,7 +351,7 @@ impl ClawApi {
     }
 }
 
-fn named(object: &impl Stored) -> ObjectRef {
+fn named(object: &impl StoreObject) -> ObjectRef {
     let id = object.id();
     ObjectRef::new(id.namespace, id.name)
 }

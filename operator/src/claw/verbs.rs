@@ -65,14 +65,14 @@ impl Verb {
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum ResourcePath<'a> {
     Agents,
     Agent(&'a str),
     Tool(&'a str),
     Calls,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ResourcePath<'a> {
     pub fn of(path: &'a str) -> Option<Self> {
         let segments: Vec<&str> = path.strip_prefix("/v1/")?.split('/').collect();
         match segments[..] {
@@ -127,26 +127,26 @@ pub struct Page {
 
 impl Question {
     /// `Err`: what is wrong with it, for the model that asked.
-    pub fn read(place: Place<'_>, query: Option<&str>) -> Result<Self, String> {
+    pub fn read(place: ResourcePath<'_>, query: Option<&str>) -> Result<Self, String> {
         let mut arguments = Arguments::read(place.verb(), query.unwrap_or_default())?;
         let namespace = arguments.take("namespace");
         Ok(match place {
-            Place::Agents => Self::ListAgents {
+            ResourcePath::Agents => Self::ListAgents {
                 namespace,
                 page: arguments.page()?,
             },
-            Place::Agent(agent) => Self::GetAgent {
+            ResourcePath::Agent(agent) => Self::GetAgent {
                 namespace,
                 agent: agent.to_owned(),
             },
-            Place::Tool(agent) => Self::ExplainTool {
+            ResourcePath::Tool(agent) => Self::ExplainTool {
                 namespace,
                 agent: agent.to_owned(),
                 tool: arguments
                     .take("tool")
                     .ok_or("tool is missing: name it as SURFACE.TOOL")?,
             },
-            Place::Calls => Self::RecentCalls {
+            ResourcePath::Calls => Self::RecentCalls {
                 namespace,
                 agent: arguments.take("agent"),
                 page: arguments.page()?,
@@ -204,7 +204,7 @@ mod tests {
         let (path, query) = target
             .split_once('?')
             .map_or((target, None), |(path, query)| (path, Some(query)));
-        let place = Place::of(path).expect("a place");
+        let place = ResourcePath::of(path).expect("a place");
         let read = Question::read(place, query);
         assert_eq!(read, expected.map_err(str::to_owned), "{target}");
     }
@@ -286,7 +286,11 @@ mod tests {
     fn each_verb_has_its_path_and_no_other_path_is_one() {
         for verb in Verb::ALL {
             let path = verb.path().replace("{agent}", "otter");
-            assert_eq!(Place::of(&path).map(Place::verb), Some(verb), "{path}");
+            assert_eq!(
+                ResourcePath::of(&path).map(ResourcePath::verb),
+                Some(verb),
+                "{path}"
+            );
             assert_eq!(Verb::named(verb.name()), Some(verb));
         }
         for path in [
@@ -298,7 +302,7 @@ mod tests {
             "/v2/agents",
             "/v1/calls/a",
         ] {
-            assert_eq!(Place::of(path), None, "{path}");
+            assert_eq!(ResourcePath::of(path), None, "{path}");
         }
     }
 }

@@ -98,7 +98,7 @@ pub async fn lead(
         }
     }
     if context.settings.claw_api.is_some() {
-        context.holders.begin(agents);
+        context.tokens.begin(agents);
     }
     context.queue.open();
     context.leadership.set(true);
@@ -136,7 +136,7 @@ pub async fn lead(
         let claw_api = ClawApi {
             leadership: Arc::clone(&context.leadership),
             stores: context.stores.clone(),
-            holders: Arc::clone(&context.holders),
+            tokens: Arc::clone(&context.tokens),
             link: Arc::clone(&context.link),
             metrics: context.metrics.clone(),
             scope: claw_api.scope,

@@ -24,11 +24,11 @@ use tokio::time::Instant;
 use toolcrib_compile::{Kind, names};
 
 use super::context::Context;
-use super::dependents::affected::{Watched, affected, everything};
-use crate::objects::decode::{Decoded, MetaOf, Undecodable, Whole};
+use super::dependents::affected::{WatchedObject, affected, everything};
+use crate::objects::decode::{DecodedObject, KindWithStatus, MetaOf, Undecodable};
 use crate::objects::metadata::ObjectMetadata;
 use crate::objects::pages;
-use crate::objects::store::{BudgetedStoreWriter, Change, Store, StoreWriter, Stored};
+use crate::objects::store::{BudgetedStoreWriter, Change, Store, StoreObject, StoreWriter};
 
 /// Between two attempts to read objects that have room again.
 const READ_AGAIN: Duration = Duration::from_secs(5);
@@ -128,7 +128,7 @@ fn plain<W, K>(
     store: &Store<K>,
 ) where
     W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    K: From<W> + Watched + Send + Sync + Readable + 'static,
+    K: From<W> + WatchedObject + Send + Sync + Readable + 'static,
 {
     let context = Arc::clone(context);
     let store = store.clone();
@@ -154,14 +154,14 @@ fn decoded<K>(
     tasks: &mut JoinSet<()>,
     client: &Client,
     kind: Kind,
-    store: &Store<Decoded<K>>,
+    store: &Store<DecodedObject<K>>,
 ) where
-    K: Whole
+    K: KindWithStatus
         + Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Send
         + Sync
         + 'static,
-    Decoded<K>: Watched,
+    DecodedObject<K>: WatchedObject,
 {
     let context = Arc::clone(context);
     let store = store.clone();
@@ -170,7 +170,7 @@ fn decoded<K>(
         let budget = &context.stores.budget;
         let mut writer = BudgetedStoreWriter::new(store.clone(), kind, Arc::clone(budget));
         let mut moved = budget.watch();
-        let api: Api<Decoded<K>> = Api::all(client.clone());
+        let api: Api<DecodedObject<K>> = Api::all(client.clone());
         let mut events = watcher(api, watcher::Config::default())
             .default_backoff()
             .boxed();
@@ -188,7 +188,7 @@ fn decoded<K>(
                 event = events.next() => match event {
                     Some(Ok(event)) => writer.apply(event),
                     Some(Err(error)) => {
-                        failed::<Decoded<K>>(&context, &error, |why| writer.forbidden(why));
+                        failed::<DecodedObject<K>>(&context, &error, |why| writer.forbidden(why));
                         continue;
                     }
                     None => return,
@@ -202,7 +202,7 @@ fn decoded<K>(
                 let Some(key) = writer.next_to_read() else {
                     break;
                 };
-                let api: Api<Decoded<K>> = Api::namespaced(client.clone(), &key.namespace);
+                let api: Api<DecodedObject<K>> = Api::namespaced(client.clone(), &key.namespace);
                 // A list of one: the right to list is there anyway.
                 let one = ListParams::default().fields(&format!("metadata.name={}", key.name));
                 match api.list(&one).await {
@@ -231,7 +231,7 @@ fn decoded<K>(
 /// Queues the work that the changes affect.
 fn take_over<K>(context: &Context, store: &Store<K>, changes: &[Change<K>], first: bool)
 where
-    K: Watched + Readable,
+    K: WatchedObject + Readable,
 {
     let now = Instant::now();
     let kind = K::kind_name();
@@ -271,7 +271,7 @@ where
     }
 }
 
-fn failed<K: Stored>(context: &Context, error: &watcher::Error, forbid: impl FnOnce(String)) {
+fn failed<K: StoreObject>(context: &Context, error: &watcher::Error, forbid: impl FnOnce(String)) {
     if let Some(why) = forbidden(error) {
         forbid(why);
     }
@@ -309,7 +309,7 @@ pub trait Readable {
     fn unreadable(&self) -> Option<&Undecodable>;
 }
 
-impl<K> Readable for Decoded<K> {
+impl<K> Readable for DecodedObject<K> {
     fn unreadable(&self) -> Option<&Undecodable> {
         self.object.as_ref().err()
     }

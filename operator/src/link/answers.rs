@@ -36,7 +36,7 @@ pub struct Answer {
 
 /// A change of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
+pub struct Publication {
     pub seq: u64,
     /// Something that was left standing is not any more.
     pub took_away: bool,
@@ -54,7 +54,7 @@ struct State {
 
 /// `toolcrib_manifest::LinkDown`, with a floor that is JSON already.
 #[derive(Serialize)]
-struct Down<'a> {
+struct EncodedLinkDown<'a> {
     seq: u64,
     want: Option<&'a Want>,
     floor: Option<Box<RawValue>>,
@@ -64,7 +64,7 @@ struct Down<'a> {
 impl Answer {
     /// As it is sent.
     pub fn body(&self) -> Vec<u8> {
-        let down = Down {
+        let down = EncodedLinkDown {
             seq: self.seq,
             want: self.want.as_deref(),
             floor: self
@@ -96,7 +96,7 @@ impl Answers {
 
     /// What an agent was just compiled to, `None`: it is gone. `None` is also the answer
     /// where nothing changed.
-    pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>) -> Option<Published> {
+    pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>) -> Option<Publication> {
         let packed = floor.map(|floor| {
             CompressedText::of(&serde_json::to_string(floor).expect("strings are JSON"))
         });
@@ -115,7 +115,7 @@ impl Answers {
                 let text = answer.floor.as_ref()?.text();
                 Some(serde_json::from_str(&text).expect("written from a floor"))
             });
-            published = Some(Published {
+            published = Some(Publication {
                 seq: *seq,
                 took_away: match (&before, floor) {
                     (None, _) => false,
@@ -211,8 +211,8 @@ mod tests {
         Some(serde_json::from_slice(&body).expect("a mediator reads it"))
     }
 
-    fn published(seq: u64, took_away: bool) -> Option<Published> {
-        Some(Published { seq, took_away })
+    fn published(seq: u64, took_away: bool) -> Option<Publication> {
+        Some(Publication { seq, took_away })
     }
 
     #[test]

@@ -13,13 +13,13 @@ use tokio::sync::oneshot;
 
 #[derive(Debug, Default)]
 pub struct LongPolls {
-    pods: Mutex<HashMap<String, Holding>>,
+    pods: Mutex<HashMap<String, PollSlot>>,
     next: AtomicU64,
     held: Gauge,
 }
 
 #[derive(Debug)]
-struct Holding {
+struct PollSlot {
     number: u64,
     _ends_with_this: oneshot::Sender<std::convert::Infallible>,
 }
@@ -50,7 +50,7 @@ impl LongPolls {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         pods.insert(
             pod.to_owned(),
-            Holding {
+            PollSlot {
                 number,
                 _ends_with_this: sender,
             },
@@ -64,11 +64,11 @@ impl LongPolls {
         }
     }
 
-    fn pods(&self) -> MutexGuard<'_, HashMap<String, Holding>> {
+    fn pods(&self) -> MutexGuard<'_, HashMap<String, PollSlot>> {
         self.pods.lock()
     }
 
-    fn count(&self, pods: &HashMap<String, Holding>) {
+    fn count(&self, pods: &HashMap<String, PollSlot>) {
         self.held.set(i64::try_from(pods.len()).unwrap_or(i64::MAX));
     }
 }

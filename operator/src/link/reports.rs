@@ -278,7 +278,7 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolcrib_manifest::Loaded;
+    use toolcrib_manifest::LoadedVersion;
 
     use super::*;
 
@@ -300,7 +300,7 @@ mod tests {
             epoch: epoch.into(),
             version: "1".into(),
             understands: Vec::new(),
-            loaded: Some(Loaded {
+            loaded: Some(LoadedVersion {
                 manifest: "m1".into(),
                 credentials: "c1".into(),
                 at: "2026-01-01T00:00:00Z".into(),

@@ -175,13 +175,13 @@ mod tests {
 
     /// Reviews that run, the most that ran at once, and all of them.
     #[derive(Default)]
-    struct Counted {
+    struct ReviewCounts {
         now: AtomicUsize,
         most: AtomicUsize,
         all: AtomicUsize,
     }
 
-    fn api_server(counted: &Arc<Counted>) -> Client {
+    fn api_server(counted: &Arc<ReviewCounts>) -> Client {
         let counted = Arc::clone(counted);
         let service = tower::service_fn(move |_: http::Request<Body>| {
             let counted = Arc::clone(&counted);

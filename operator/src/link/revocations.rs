@@ -19,21 +19,21 @@ const OPEN: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct Revocations {
-    agents: HashMap<ObjectRef, OfAgent>,
+    agents: HashMap<ObjectRef, AgentRevocations>,
     /// Whose a pod is.
     pods: HashMap<String, ObjectRef>,
 }
 
 #[derive(Debug, Default)]
-struct OfAgent {
+struct AgentRevocations {
     /// The answer that each pod has in force.
     seen: HashMap<String, u64>,
     /// By number.
-    open: VecDeque<Open>,
+    open: VecDeque<PendingRevocation>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct PendingRevocation {
     since: Instant,
     seq: u64,
 }
@@ -54,7 +54,7 @@ impl Revocations {
         let full = of_agent.open.len() >= OPEN;
         match of_agent.open.back_mut() {
             Some(last) if full => last.seq = seq,
-            Some(_) | None => of_agent.open.push_back(Open { since, seq }),
+            Some(_) | None => of_agent.open.push_back(PendingRevocation { since, seq }),
         }
         of_agent.over(now)
     }
@@ -109,7 +109,7 @@ impl Revocations {
     }
 }
 
-impl OfAgent {
+impl AgentRevocations {
     fn over(&mut self, now: Instant) -> Vec<Duration> {
         let Some(least) = self.seen.values().min() else {
             return Vec::new();

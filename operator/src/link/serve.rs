@@ -28,7 +28,7 @@ use super::state::State;
 use crate::leadership::Leadership;
 use crate::listen::{Bounds, Visitor};
 use crate::metrics::{Metrics, Outcome};
-use crate::objects::store::Stored as _;
+use crate::objects::store::StoreObject as _;
 use crate::objects::stores::Stores;
 
 /// The longest report, in KiB. One with all that it may say is under 12.

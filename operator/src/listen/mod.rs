@@ -229,7 +229,7 @@ impl Visitors {
         table.silent.insert(id, (address, close));
         table.silent_of.entry(address).or_default().insert(id);
         drop(table);
-        let visitor = Visitor(Arc::new(Place {
+        let visitor = Visitor(Arc::new(VisitorSlot {
             visitors: Arc::clone(self),
             id,
             address,
@@ -252,10 +252,10 @@ enum Introduction {
 /// Who is at the other end of a connection, as far as is known. In the extensions of each of
 /// its requests.
 #[derive(Clone, Debug)]
-pub struct Visitor(Arc<Place>);
+pub struct Visitor(Arc<VisitorSlot>);
 
 #[derive(Debug)]
-struct Place {
+struct VisitorSlot {
     visitors: Arc<Visitors>,
     id: u64,
     address: IpAddr,
@@ -312,7 +312,7 @@ impl Visitor {
     }
 }
 
-impl Drop for Place {
+impl Drop for VisitorSlot {
     fn drop(&mut self) {
         let state = *self.state.get_mut();
         let mut table = self.visitors.table();

@@ -21,13 +21,13 @@ fn address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
 }
 
-type Entered = (Visitor, oneshot::Receiver<()>);
+type Admission = (Visitor, oneshot::Receiver<()>);
 
-fn enter(visitors: &Arc<Visitors>, last: u8) -> Option<Entered> {
+fn enter(visitors: &Arc<Visitors>, last: u8) -> Option<Admission> {
     visitors.enter(address(last))
 }
 
-fn is_closed((_, closed): &mut Entered) -> bool {
+fn is_closed((_, closed): &mut Admission) -> bool {
     closed.try_recv().is_ok()
 }
 
@@ -72,7 +72,7 @@ async fn a_status_listener_answers_a_probe_beside_silent_connections() {
 fn a_newcomer_takes_the_place_of_the_oldest_silent_connection_of_its_address() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
     let mut other = enter(&visitors, 9).unwrap();
-    let mut crowd: Vec<Entered> = (0..3).map(|_| enter(&visitors, 1).unwrap()).collect();
+    let mut crowd: Vec<Admission> = (0..3).map(|_| enter(&visitors, 1).unwrap()).collect();
     let mut newcomer = enter(&visitors, 1).unwrap();
     let closed: Vec<bool> = crowd.iter_mut().map(is_closed).collect();
     assert_eq!(closed, [true, false, false]);
@@ -85,7 +85,7 @@ fn a_newcomer_takes_the_place_of_the_oldest_silent_connection_of_its_address() {
 #[test]
 fn many_addresses_take_the_places_of_the_oldest_of_all() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
-    let mut crowd: Vec<Entered> = (0..20)
+    let mut crowd: Vec<Admission> = (0..20)
         .map(|last| enter(&visitors, last).unwrap())
         .collect();
     let closed: Vec<bool> = crowd.iter_mut().map(is_closed).collect();
@@ -99,7 +99,7 @@ fn many_addresses_take_the_places_of_the_oldest_of_all() {
 #[test]
 fn a_sender_whose_credential_is_checked_is_not_closed_for_a_newcomer() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
-    let mut crowd: Vec<Entered> = (0..3).map(|_| enter(&visitors, 1).unwrap()).collect();
+    let mut crowd: Vec<Admission> = (0..3).map(|_| enter(&visitors, 1).unwrap()).collect();
     for (visitor, _) in &crowd {
         visitor.checking();
     }
@@ -134,7 +134,7 @@ fn known_senders_leave_the_strangers_share_and_have_bounds_of_their_own() {
 #[test]
 fn a_connection_that_was_closed_for_a_newcomer_counts_no_more_whatever_it_says() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
-    let crowd: Vec<Entered> = (0..4).map(|_| enter(&visitors, 1).unwrap()).collect();
+    let crowd: Vec<Admission> = (0..4).map(|_| enter(&visitors, 1).unwrap()).collect();
     let (first, _) = &crowd[0];
     first.checking();
     assert!(!first.known());

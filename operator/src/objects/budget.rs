@@ -60,7 +60,7 @@ struct Rank {
 
 /// The first object that has no room; it and all younger ones are out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Cut {
+struct BudgetCut {
     first_out: Option<Rank>,
     /// Weight of the objects before it.
     kept: usize,
@@ -77,8 +77,8 @@ struct Ledger {
     weights: BTreeMap<Rank, usize>,
     ranks: HashMap<(Kind, String), Rank>,
     total: usize,
-    by_budget: Cut,
-    by_share: Cut,
+    by_budget: BudgetCut,
+    by_share: BudgetCut,
 }
 
 impl Ledger {
@@ -89,8 +89,8 @@ impl Ledger {
             weights: BTreeMap::new(),
             ranks: HashMap::new(),
             total: 0,
-            by_budget: Cut::default(),
-            by_share: Cut::default(),
+            by_budget: BudgetCut::default(),
+            by_share: BudgetCut::default(),
         }
     }
 
@@ -130,7 +130,7 @@ impl Ledger {
     /// Whether an object has no room with this rank, by either bound, and others are before it
     /// that have none.
     fn is_out(&self, rank: &Rank) -> bool {
-        let behind = |cut: &Cut| cut.first_out.as_ref().is_some_and(|first| first < rank);
+        let behind = |cut: &BudgetCut| cut.first_out.as_ref().is_some_and(|first| first < rank);
         behind(&self.by_budget) && behind(&self.by_share)
     }
 
@@ -143,7 +143,7 @@ impl Ledger {
         let Some(rank) = self.ranks.get(&(kind, name.to_owned())) else {
             return Ok(());
         };
-        let is_out = |cut: &Cut| cut.first_out.as_ref().is_some_and(|first| first <= rank);
+        let is_out = |cut: &BudgetCut| cut.first_out.as_ref().is_some_and(|first| first <= rank);
         if is_out(&self.by_budget) {
             Err(Shortage::Namespace)
         } else if is_out(&self.by_share) {
@@ -173,9 +173,9 @@ impl Ledger {
         moved
     }
 
-    fn cut(&self, bound: usize) -> Cut {
+    fn cut(&self, bound: usize) -> BudgetCut {
         if self.total <= bound {
-            return Cut {
+            return BudgetCut {
                 first_out: None,
                 kept: self.total,
                 count: self.weights.len(),
@@ -185,7 +185,7 @@ impl Ledger {
         for (rank, weight) in &self.weights {
             let with = kept.saturating_add(*weight);
             if with > bound {
-                return Cut {
+                return BudgetCut {
                     first_out: Some(rank.clone()),
                     kept,
                     count,
@@ -194,7 +194,7 @@ impl Ledger {
             kept = with;
             count += 1;
         }
-        Cut {
+        BudgetCut {
             first_out: None,
             kept,
             count,

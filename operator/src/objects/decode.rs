@@ -32,7 +32,7 @@ use toolcrib_crds::{
 };
 
 use super::budget::Shortage;
-use super::store::Budgeted;
+use super::store::BudgetedObject;
 use crate::compressed::CompressedText;
 
 /// Why an object of the store is not there as its kind; never the object's content.
@@ -64,7 +64,9 @@ impl Undecodable {
 }
 
 /// A kind that is decoded whole.
-pub trait Whole: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned {
+pub trait KindWithStatus:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
+{
     type Status: Serialize + DeserializeOwned;
 
     fn take_status(&mut self) -> Option<Self::Status>;
@@ -72,7 +74,7 @@ pub trait Whole: Resource<DynamicType = ()> + Clone + Debug + Serialize + Deseri
 
 macro_rules! whole {
     ($($kind:ty => $status:ty),+ $(,)?) => {$(
-        impl Whole for $kind {
+        impl KindWithStatus for $kind {
             type Status = $status;
 
             fn take_status(&mut self) -> Option<$status> {
@@ -93,7 +95,7 @@ whole! {
 
 /// An object as watched; `Err`: its metadata is all that can be decoded.
 #[derive(Clone, Debug)]
-pub struct Decoded<K> {
+pub struct DecodedObject<K> {
     /// Without its status.
     pub object: Result<Arc<K>, Undecodable>,
     status: Option<CompressedText>,
@@ -109,7 +111,7 @@ pub const BASE_WEIGHT: usize = 1024;
 /// conditions. The lists of a status that was written while the object had its body may be longer.
 const BARE_STATUS: usize = 1024;
 
-impl<K: Resource<DynamicType = ()> + Clone> Decoded<K> {
+impl<K: Resource<DynamicType = ()> + Clone> DecodedObject<K> {
     /// The same object without its body, which there is no room for.
     fn bare(&self, why: Shortage) -> Self {
         let meta = match &self.object {
@@ -129,7 +131,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Decoded<K> {
     }
 }
 
-impl<K: Whole> Decoded<K> {
+impl<K: KindWithStatus> DecodedObject<K> {
     pub fn of(object: K) -> Self {
         let weight = toolcrib_bounds::weight(&text(&object));
         Self::weighing(object, weight)
@@ -168,7 +170,7 @@ impl<K: Whole> Decoded<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()> + Clone> Budgeted for Decoded<K> {
+impl<K: Resource<DynamicType = ()> + Clone> BudgetedObject for DecodedObject<K> {
     fn created(&self) -> Option<Timestamp> {
         self.meta().creation_timestamp.as_ref().map(|time| time.0)
     }
@@ -231,7 +233,7 @@ pub fn text(status: &impl Serialize) -> String {
     serde_json::to_string(status).expect("status types are JSON")
 }
 
-impl<'de, K: Whole> Deserialize<'de> for Decoded<K> {
+impl<'de, K: KindWithStatus> Deserialize<'de> for DecodedObject<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         decode(raw.get()).map_err(D::Error::custom)
@@ -239,10 +241,10 @@ impl<'de, K: Whole> Deserialize<'de> for Decoded<K> {
 }
 
 /// Errs only when not even name and namespace can be read.
-fn decode<K: Whole>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
+fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json::Error> {
     let bare = |code, reason| {
         let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
-        Ok(Decoded {
+        Ok(DecodedObject {
             object: Err(Undecodable {
                 code,
                 reason,
@@ -261,18 +263,18 @@ fn decode<K: Whole>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
     }
     let weight = toolcrib_bounds::weight(spec);
     if let Ok(object) = serde_json::from_str::<K>(text) {
-        return Ok(Decoded::weighing(object, weight));
+        return Ok(DecodedObject::weighing(object, weight));
     }
     // Managed fields can be the part that is too deep.
     let text_of_rest = without_managed_fields(text)?;
     match toolcrib_crds::decode::<K>(&K::kind(&()), &text_of_rest) {
-        Ok(object) => Ok(Decoded::weighing(object, weight)),
+        Ok(object) => Ok(DecodedObject::weighing(object, weight)),
         Err(error) => bare(Code::Undecodable, error.to_string()),
     }
 }
 
 /// The status of an object whose spec is not read; `None`: it has none that can be decoded.
-fn status_alone<K: Whole>(text: &str) -> Option<CompressedText> {
+fn status_alone<K: KindWithStatus>(text: &str) -> Option<CompressedText> {
     let raw = serde_json::from_str::<OnlyStatus<'_>>(text).ok()?.status?;
     let status: K::Status = serde_json::from_str(raw.get()).ok()?;
     Some(CompressedText::of(&self::text(&status)))
@@ -380,7 +382,7 @@ macro_rules! of_the_kind {
     };
 }
 
-impl<K: Resource + Clone> Resource for Decoded<K> {
+impl<K: Resource + Clone> Resource for DecodedObject<K> {
     of_the_kind!(K);
 
     fn meta(&self) -> &ObjectMeta {
@@ -456,7 +458,7 @@ mod tests {
         format!(r#"{{"selector":{{"a":{value}}}}}"#)
     }
 
-    fn list(items: &[String]) -> ObjectList<Decoded<Service>> {
+    fn list(items: &[String]) -> ObjectList<DecodedObject<Service>> {
         let text = format!(
             r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#,
             items.join(",")
@@ -550,7 +552,7 @@ mod tests {
             r#"{{"type":"MODIFIED","object":{}}}"#,
             service("deep", &selecting(&deep(100_000)), "{}")
         );
-        match serde_json::from_str::<WatchEvent<Decoded<Service>>>(&line).unwrap() {
+        match serde_json::from_str::<WatchEvent<DecodedObject<Service>>>(&line).unwrap() {
             WatchEvent::Modified(object) => {
                 assert_eq!(object.meta().name.as_deref(), Some("deep"));
                 assert!(object.object.is_err());

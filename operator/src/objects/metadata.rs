@@ -19,7 +19,7 @@ use kube::Resource;
 use toolcrib_compile::names;
 
 use super::decode::MetaOf;
-use super::store::{Id, Stored};
+use super::store::{Id, StoreObject};
 use super::string_arena::StringArena;
 
 const LABELS: [&str; 4] = [
@@ -141,7 +141,7 @@ where
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Stored for ObjectMetadata<K> {
+impl<K: Resource<DynamicType = ()>> StoreObject for ObjectMetadata<K> {
     fn kind_name() -> Cow<'static, str> {
         K::kind(&())
     }

@@ -23,14 +23,14 @@ use toolcrib_compile::{Key, Kind, ObjectRef};
 use super::budget::{Budget, Shortage};
 
 /// An object of a store.
-pub trait Stored {
+pub trait StoreObject {
     fn kind_name() -> Cow<'static, str>;
 
     fn id(&self) -> Id<'_>;
 }
 
 /// An object whose body is kept only while its namespace has room for it.
-pub trait Budgeted: Stored + Sized {
+pub trait BudgetedObject: StoreObject + Sized {
     fn created(&self) -> Option<Timestamp>;
 
     /// The memory that its body takes, whether or not it is kept.
@@ -52,7 +52,7 @@ pub struct Id<'a> {
     pub version: Option<&'a str>,
 }
 
-impl<K: Resource<DynamicType = ()>> Stored for K {
+impl<K: Resource<DynamicType = ()>> StoreObject for K {
     fn kind_name() -> Cow<'static, str> {
         K::kind(&())
     }
@@ -69,37 +69,37 @@ impl<K: Resource<DynamicType = ()>> Stored for K {
 }
 
 /// Objects of one namespace, by name.
-type Named<K> = BTreeSet<ByName<K>>;
+type ByNameSet<K> = BTreeSet<ByName<K>>;
 
 /// An object by the name that it has: a map's key would hold it a second time.
 #[derive(Debug)]
 struct ByName<K>(Arc<K>);
 
-impl<K: Stored> Borrow<str> for ByName<K> {
+impl<K: StoreObject> Borrow<str> for ByName<K> {
     fn borrow(&self) -> &str {
         self.0.id().name
     }
 }
 
-impl<K: Stored> Ord for ByName<K> {
+impl<K: StoreObject> Ord for ByName<K> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.id().name.cmp(other.0.id().name)
     }
 }
 
-impl<K: Stored> PartialOrd for ByName<K> {
+impl<K: StoreObject> PartialOrd for ByName<K> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<K: Stored> PartialEq for ByName<K> {
+impl<K: StoreObject> PartialEq for ByName<K> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<K: Stored> Eq for ByName<K> {}
+impl<K: StoreObject> Eq for ByName<K> {}
 
 /// One change that a watch event made.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ struct Content<K> {
     synced: bool,
     /// Why the API server lists nothing for us; `None`: it does, or has not answered yet.
     forbidden: Option<String>,
-    namespaces: BTreeMap<String, Named<K>>,
+    namespaces: BTreeMap<String, ByNameSet<K>>,
     lists: Lists<K>,
 }
 
@@ -169,7 +169,7 @@ impl<K> Lists<K> {
     }
 }
 
-impl<K: Stored> Content<K> {
+impl<K: StoreObject> Content<K> {
     fn put(&mut self, namespace: &str, object: Arc<K>) -> Option<Arc<K>> {
         self.lists.insert(&object);
         let objects = self.namespaces.entry(namespace.to_owned()).or_default();
@@ -190,7 +190,7 @@ impl<K: Stored> Content<K> {
     }
 
     /// Replaces all objects; returns those of before.
-    fn replace(&mut self, new: BTreeMap<String, Named<K>>) -> BTreeMap<String, Named<K>> {
+    fn replace(&mut self, new: BTreeMap<String, ByNameSet<K>>) -> BTreeMap<String, ByNameSet<K>> {
         self.lists = Lists::new(self.lists.keys);
         for ByName(object) in new.values().flatten() {
             self.lists.insert(object);
@@ -243,7 +243,7 @@ impl<K> Store<K> {
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>>
     where
-        K: Stored,
+        K: StoreObject,
     {
         let content = self.read();
         let ByName(object) = content.namespaces.get(namespace)?.get(name)?;
@@ -265,7 +265,7 @@ impl<K> Store<K> {
     /// The stored object, if it has the version of `object`.
     fn same(&self, object: &K) -> Option<Arc<K>>
     where
-        K: Stored,
+        K: StoreObject,
     {
         let id = object.id();
         let known = self.get(id.namespace, id.name)?;
@@ -292,7 +292,7 @@ impl<K> Store<K> {
 pub struct StoreWriter<K> {
     store: Store<K>,
     /// A list in progress.
-    listing: BTreeMap<String, Named<K>>,
+    listing: BTreeMap<String, ByNameSet<K>>,
 }
 
 /// Fills a store with objects whose bodies are kept while their namespaces have room.
@@ -305,7 +305,7 @@ pub struct BudgetedStoreWriter<K> {
     to_read: BTreeSet<ObjectRef>,
 }
 
-impl<K: Budgeted> BudgetedStoreWriter<K> {
+impl<K: BudgetedObject> BudgetedStoreWriter<K> {
     pub fn new(store: Store<K>, kind: Kind, budget: Arc<Budget>) -> Self {
         Self {
             writer: StoreWriter::new(store),
@@ -434,7 +434,7 @@ impl<K: Budgeted> BudgetedStoreWriter<K> {
     }
 }
 
-impl<K: Stored> StoreWriter<K> {
+impl<K: StoreObject> StoreWriter<K> {
     pub fn new(store: Store<K>) -> Self {
         Self {
             store,
@@ -514,18 +514,18 @@ impl<K: Stored> StoreWriter<K> {
     }
 }
 
-fn key<K: Stored>(object: &K) -> (String, String) {
+fn key<K: StoreObject>(object: &K) -> (String, String) {
     let id = object.id();
     (id.namespace.to_owned(), id.name.to_owned())
 }
 
-fn same_version<K: Stored>(a: &K, b: &K) -> bool {
+fn same_version<K: StoreObject>(a: &K, b: &K) -> bool {
     a.id() == b.id() && a.id().version.is_some()
 }
 
-fn differences<K: Stored>(
-    old: &BTreeMap<String, Named<K>>,
-    new: &BTreeMap<String, Named<K>>,
+fn differences<K: StoreObject>(
+    old: &BTreeMap<String, ByNameSet<K>>,
+    new: &BTreeMap<String, ByNameSet<K>>,
 ) -> Vec<Change<K>> {
     let mut changes = Vec::new();
     for (namespace, objects) in new {
@@ -663,13 +663,13 @@ mod tests {
 
     /// Any object with a body that weighs so much.
     #[derive(Clone, Debug, PartialEq)]
-    struct Weighed {
+    struct WeightedService {
         object: Service,
         weight: usize,
         shortage: Option<Shortage>,
     }
 
-    impl Stored for Weighed {
+    impl StoreObject for WeightedService {
         fn kind_name() -> Cow<'static, str> {
             Cow::Borrowed("Service")
         }
@@ -679,7 +679,7 @@ mod tests {
         }
     }
 
-    impl Budgeted for Weighed {
+    impl BudgetedObject for WeightedService {
         fn created(&self) -> Option<Timestamp> {
             self.object
                 .metadata
@@ -704,12 +704,12 @@ mod tests {
         }
     }
 
-    fn weighed(name: &str, version: &str, created: i64, weight: usize) -> Weighed {
+    fn weighed(name: &str, version: &str, created: i64, weight: usize) -> WeightedService {
         let mut object = service(name, version);
         object.metadata.creation_timestamp = Timestamp::from_second(created)
             .ok()
             .map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time);
-        Weighed {
+        WeightedService {
             object,
             weight,
             shortage: None,
@@ -717,7 +717,7 @@ mod tests {
     }
 
     /// Names of the objects that have their bodies.
-    fn bodies(store: &Store<Weighed>) -> Vec<String> {
+    fn bodies(store: &Store<WeightedService>) -> Vec<String> {
         let mut all = store.all();
         all.retain(|object| object.shortage.is_none());
         all.iter()
@@ -725,7 +725,7 @@ mod tests {
             .collect()
     }
 
-    fn budgeted() -> (Store<Weighed>, BudgetedStoreWriter<Weighed>) {
+    fn budgeted() -> (Store<WeightedService>, BudgetedStoreWriter<WeightedService>) {
         let store = Store::default();
         let budget = Arc::new(Budget::new(100, 150));
         let writer = BudgetedStoreWriter::new(store.clone(), Kind::Service, budget);
@@ -733,9 +733,9 @@ mod tests {
     }
 
     fn list(
-        writer: &mut BudgetedStoreWriter<Weighed>,
-        objects: Vec<Weighed>,
-    ) -> Vec<Change<Weighed>> {
+        writer: &mut BudgetedStoreWriter<WeightedService>,
+        objects: Vec<WeightedService>,
+    ) -> Vec<Change<WeightedService>> {
         writer.apply(Event::Init);
         for object in objects {
             writer.apply(Event::InitApply(object));
@@ -820,7 +820,7 @@ mod tests {
         assert_eq!(writer.next_to_read(), Some(ObjectRef::new("pond", "toad")));
     }
 
-    fn elsewhere(namespace: &str, object: Weighed) -> Weighed {
+    fn elsewhere(namespace: &str, object: WeightedService) -> WeightedService {
         let mut object = object;
         object.object.metadata.namespace = Some(namespace.to_owned());
         object

@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Resource;
 use toolcrib_bounds::NAMESPACE_WEIGHT;
-use toolcrib_compile::{Key, Keys, Kind, ObjectRef, Presence, Synced};
+use toolcrib_compile::{Key, Keys, Kind, ObjectRef, Presence, SyncProof};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::budget::Budget;
-use super::decode::{Decoded, MetaOf};
+use super::decode::{DecodedObject, MetaOf};
 use super::metadata::ObjectMetadata;
-use super::store::{Store, Stored};
+use super::store::{Store, StoreObject};
 
 /// Namespaces in which the operator may read and write Secrets and ConfigMaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,17 +35,17 @@ impl SecretScope {
 pub struct Stores {
     /// The memory that bodies of objects may take, per namespace and in total.
     pub budget: Arc<Budget>,
-    pub surfaces: Store<Decoded<Surface>>,
-    pub agents: Store<Decoded<Agent>>,
-    pub grants: Store<Decoded<ToolGrant>>,
-    pub defaults: Store<Decoded<ToolDefaults>>,
-    pub providers: Store<Decoded<ModelProvider>>,
-    pub services: Store<Decoded<Service>>,
+    pub surfaces: Store<DecodedObject<Surface>>,
+    pub agents: Store<DecodedObject<Agent>>,
+    pub grants: Store<DecodedObject<ToolGrant>>,
+    pub defaults: Store<DecodedObject<ToolDefaults>>,
+    pub providers: Store<DecodedObject<ModelProvider>>,
+    pub services: Store<DecodedObject<Service>>,
     pub namespaces: Store<MetaOf<Namespace>>,
     pub pods: Store<ObjectMetadata<Pod>>,
-    pub secrets: Scoped<Secret>,
-    pub config_maps: Scoped<ConfigMap>,
-    pub network_policies: Scoped<NetworkPolicy>,
+    pub secrets: ScopedStore<Secret>,
+    pub config_maps: ScopedStore<ConfigMap>,
+    pub network_policies: ScopedStore<NetworkPolicy>,
 }
 
 impl Stores {
@@ -61,19 +61,19 @@ impl Stores {
             services: Store::with_lists(lists),
             namespaces: Store::default(),
             pods: Store::default(),
-            secrets: Scoped::new(scope),
-            config_maps: Scoped::new(scope),
-            network_policies: Scoped::new(scope),
+            secrets: ScopedStore::new(scope),
+            config_maps: ScopedStore::new(scope),
+            network_policies: ScopedStore::new(scope),
         }
     }
 
     /// The witness that compile asks for. Namespaces and Pods are waited for as well: an
     /// unknown namespace's labels match no selector, which would withdraw consent.
-    pub fn synced(&self) -> Option<Synced> {
+    pub fn synced(&self) -> Option<SyncProof> {
         if !self.namespaces.synced() || !self.pods.synced() {
             return None;
         }
-        Synced::check(&self.filled()).ok()
+        SyncProof::check(&self.filled()).ok()
     }
 
     fn filled(&self) -> BTreeSet<Kind> {
@@ -92,7 +92,7 @@ impl Stores {
 
     /// The names of the kinds that are not listed yet, for `/readyz`.
     pub fn missing(&self) -> Vec<&'static str> {
-        let mut missing: Vec<&'static str> = Synced::check(&self.filled())
+        let mut missing: Vec<&'static str> = SyncProof::check(&self.filled())
             .err()
             .unwrap_or_default()
             .into_iter()
@@ -109,7 +109,7 @@ impl Stores {
 }
 
 /// The lists that an object is in by its content.
-fn lists<K: Keys>(object: &Decoded<K>) -> BTreeSet<Key> {
+fn lists<K: Keys>(object: &DecodedObject<K>) -> BTreeSet<Key> {
     let object = object.object.as_ref().ok();
     let mut keys = object.map(|object| object.keys()).unwrap_or_default();
     keys.retain(|key| match key {
@@ -121,16 +121,16 @@ fn lists<K: Keys>(object: &Decoded<K>) -> BTreeSet<Key> {
 
 /// Metadata of Secrets, ConfigMaps or NetworkPolicies, of the namespaces that the operator has rights in.
 #[derive(Debug)]
-pub enum Scoped<K> {
+pub enum ScopedStore<K> {
     Cluster(Store<ObjectMetadata<K>>),
     Namespaces(BTreeMap<String, Store<ObjectMetadata<K>>>),
 }
 
-impl<K> Clone for Scoped<K> {
+impl<K> Clone for ScopedStore<K> {
     fn clone(&self) -> Self {
         match self {
-            Scoped::Cluster(store) => Scoped::Cluster(store.clone()),
-            Scoped::Namespaces(stores) => Scoped::Namespaces(stores.clone()),
+            ScopedStore::Cluster(store) => ScopedStore::Cluster(store.clone()),
+            ScopedStore::Namespaces(stores) => ScopedStore::Namespaces(stores.clone()),
         }
     }
 }
@@ -143,7 +143,7 @@ pub struct Version {
 }
 
 impl Version {
-    pub fn of(object: &impl Stored) -> Option<Self> {
+    pub fn of(object: &impl StoreObject) -> Option<Self> {
         let id = object.id();
         Some(Self {
             uid: id.uid?.to_owned(),
@@ -155,11 +155,11 @@ impl Version {
 /// The advice for a namespace that the operator may not read.
 const WIDEN: &str = "add it to the chart's value secretNamespaces (`helm get notes toolcrib -n toolcrib-system` shows the command)";
 
-impl<K: Resource<DynamicType = ()>> Scoped<K> {
+impl<K: Resource<DynamicType = ()>> ScopedStore<K> {
     pub fn new(scope: &SecretScope) -> Self {
         match scope {
-            SecretScope::Cluster => Scoped::Cluster(Store::default()),
-            SecretScope::Namespaces(names) => Scoped::Namespaces(
+            SecretScope::Cluster => ScopedStore::Cluster(Store::default()),
+            SecretScope::Namespaces(names) => ScopedStore::Namespaces(
                 names
                     .iter()
                     .map(|name| (name.clone(), Store::default()))
@@ -170,8 +170,8 @@ impl<K: Resource<DynamicType = ()>> Scoped<K> {
 
     fn store(&self, namespace: &str) -> Option<&Store<ObjectMetadata<K>>> {
         match self {
-            Scoped::Cluster(store) => Some(store),
-            Scoped::Namespaces(stores) => stores.get(namespace),
+            ScopedStore::Cluster(store) => Some(store),
+            ScopedStore::Namespaces(stores) => stores.get(namespace),
         }
     }
 
@@ -201,8 +201,8 @@ impl<K: Resource<DynamicType = ()>> Scoped<K> {
     /// `(namespace or all, store)`.
     pub fn each(&self) -> Vec<(Option<String>, Store<ObjectMetadata<K>>)> {
         match self {
-            Scoped::Cluster(store) => vec![(None, store.clone())],
-            Scoped::Namespaces(stores) => stores
+            ScopedStore::Cluster(store) => vec![(None, store.clone())],
+            ScopedStore::Namespaces(stores) => stores
                 .iter()
                 .map(|(namespace, store)| (Some(namespace.clone()), store.clone()))
                 .collect(),
@@ -237,7 +237,7 @@ mod tests {
                 "metadata": {"name": name, "namespace": "pond", "resourceVersion": version},
                 "spec": {"agents": [agent]},
             });
-            serde_json::from_value::<Decoded<ToolGrant>>(grant).expect("a grant")
+            serde_json::from_value::<DecodedObject<ToolGrant>>(grant).expect("a grant")
         };
         let named = |agent: &str| {
             let list = Key::GrantsFor(ObjectRef::new("pond", agent));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(store: &Scoped<Secret>, namespace: &str, expected: Presence<()>) {
+    fn check(store: &ScopedStore<Secret>, namespace: &str, expected: Presence<()>) {
         let found = match store.look_up(&keys(namespace)) {
             Present(_) => Present(()),
             Absent => Absent,
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn not_listed_yet_and_not_to_be_listed_are_told_apart() {
         let scope = SecretScope::Namespaces(["pond".to_owned()].into());
-        let store: Scoped<Secret> = Scoped::new(&scope);
+        let store: ScopedStore<Secret> = ScopedStore::new(&scope);
         let (_, pond) = store.each().remove(0);
         let mut writer = StoreWriter::new(pond);
         let says = |why: &str| Unknown(why.to_owned());

@@ -18,7 +18,7 @@ use toolcrib_crds::Agent;
 
 use super::meter::Meter;
 use crate::objects::budget::Budget;
-use crate::objects::decode::{Decoded, text};
+use crate::objects::decode::{DecodedObject, text};
 use crate::objects::pages;
 
 /// What is known of the cluster's Agents. Cheap to clone.
@@ -31,7 +31,7 @@ pub struct Agents {
 
 /// The side that fills [`Agents`].
 pub struct Filler {
-    api: Option<Api<Decoded<Agent>>>,
+    api: Option<Api<DecodedObject<Agent>>>,
     kept: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
     /// Of a list that is not whole yet.
     listed: BTreeMap<ObjectRef, AgentText>,
@@ -54,7 +54,7 @@ const NAMESPACE_BYTES: usize = 8 * 1024 * 1024;
 const LIST_AGAIN: Duration = Duration::from_secs(60);
 
 impl AgentText {
-    fn of(agent: &Decoded<Agent>) -> Self {
+    fn of(agent: &DecodedObject<Agent>) -> Self {
         let agent = agent.object.as_ref().ok();
         Self(agent.map(|agent| text(agent.as_ref()).into()))
     }
@@ -87,7 +87,7 @@ impl Agents {
         Self::pair(Some(Api::all(pages::bounded(&client))), budget)
     }
 
-    fn pair(api: Option<Api<Decoded<Agent>>>, budget: usize) -> (Self, Filler) {
+    fn pair(api: Option<Api<DecodedObject<Agent>>>, budget: usize) -> (Self, Filler) {
         let kept = Arc::default();
         let (sender, changed) = watch::channel(false);
         let filler = Filler {
@@ -194,7 +194,7 @@ impl Filler {
     }
 
     /// What is kept of an Agent: nothing where its namespace has no room.
-    fn admit(&mut self, agent: &Decoded<Agent>) -> AgentText {
+    fn admit(&mut self, agent: &DecodedObject<Agent>) -> AgentText {
         let (key, kept) = (key(agent), AgentText::of(agent));
         let created = agent.meta().creation_timestamp.as_ref();
         let created = created.map(|time| time.0);
@@ -223,7 +223,7 @@ impl Filler {
         }
     }
 
-    fn apply(&mut self, event: watcher::Event<Decoded<Agent>>) {
+    fn apply(&mut self, event: watcher::Event<DecodedObject<Agent>>) {
         let mut whole = *self.changed.borrow();
         let all = Arc::clone(&self.kept);
         let kept = || all.write();
@@ -259,7 +259,7 @@ impl Filler {
     }
 }
 
-fn key(agent: &Decoded<Agent>) -> ObjectRef {
+fn key(agent: &DecodedObject<Agent>) -> ObjectRef {
     ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any())
 }
 
@@ -282,13 +282,14 @@ pub(super) mod tests {
             self.0.apply(watcher::Event::Init);
             for agent in agents {
                 self.0
-                    .apply(watcher::Event::InitApply(Decoded::of(agent.clone())));
+                    .apply(watcher::Event::InitApply(DecodedObject::of(agent.clone())));
             }
             self.0.apply(watcher::Event::InitDone);
         }
 
         pub fn add(&mut self, agent: Agent) {
-            self.0.apply(watcher::Event::Apply(Decoded::of(agent)));
+            self.0
+                .apply(watcher::Event::Apply(DecodedObject::of(agent)));
         }
     }
 

@@ -30,7 +30,7 @@ const BEGINNING: usize = 4 * 1024;
 const BODIES_KIB: usize = 8 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum BodyRead {
     Whole(Bytes),
     /// Over [`MAX_KEPT`], with the uid that stands at its beginning, where it does.
     TooLarge {
@@ -56,7 +56,7 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    pub async fn read(&self, body: Body) -> (Read, Room) {
+    pub async fn read(&self, body: Body) -> (BodyRead, Room) {
         // Of a length that is not said, the most.
         let length = body.size_hint().upper().unwrap_or(u64::MAX);
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_KEPT);
@@ -68,11 +68,11 @@ impl Bodies {
             Ok(Err(_)) | Err(_) => (None, BEGINNING),
         };
         let read = match timeout(TIME, taken(body, most)).await {
-            Err(_) => Read::Failed("the body did not come in time"),
-            Ok(Ok((kept, _))) if room.is_none() => Read::Busy { uid: uid(&kept) },
-            Ok(Ok((kept, length))) if length > most => Read::TooLarge { uid: uid(&kept) },
-            Ok(Ok((kept, _))) => Read::Whole(kept.into()),
-            Ok(Err(why)) => Read::Failed(why),
+            Err(_) => BodyRead::Failed("the body did not come in time"),
+            Ok(Ok((kept, _))) if room.is_none() => BodyRead::Busy { uid: uid(&kept) },
+            Ok(Ok((kept, length))) if length > most => BodyRead::TooLarge { uid: uid(&kept) },
+            Ok(Ok((kept, _))) => BodyRead::Whole(kept.into()),
+            Ok(Err(why)) => BodyRead::Failed(why),
         };
         (read, Room(room))
     }
@@ -153,7 +153,7 @@ impl<'de> Visitor<'de> for Within<'_> {
 mod tests {
     use super::*;
 
-    async fn read(body: Body) -> Read {
+    async fn read(body: Body) -> BodyRead {
         Bodies::default().read(body).await.0
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let text = vec![b'o'; MAX_KEPT];
         assert_eq!(
             read(Body::from(text.clone())).await,
-            Read::Whole(text.into())
+            BodyRead::Whole(text.into())
         );
     }
 
@@ -195,13 +195,13 @@ mod tests {
         let endless = futures::stream::pending::<Result<Bytes, std::io::Error>>();
         assert_eq!(
             read(Body::from_stream(endless)).await,
-            Read::Failed("the body did not come in time")
+            BodyRead::Failed("the body did not come in time")
         );
         let chunk = Bytes::from(vec![b' '; 1024 * 1024]);
         let endless = futures::stream::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone()));
         assert_eq!(
             read(Body::from_stream(endless)).await,
-            Read::TooLarge { uid: None }
+            BodyRead::TooLarge { uid: None }
         );
     }
 
@@ -216,18 +216,18 @@ mod tests {
         let mut held = Vec::new();
         for _ in 0..BODIES_KIB * 1024 / MAX_KEPT {
             let (read, room) = bodies.read(Body::from(review.clone())).await;
-            assert!(matches!(read, Read::Whole(_)));
+            assert!(matches!(read, BodyRead::Whole(_)));
             held.push(room);
         }
         let (read, _) = bodies.read(Body::from(review.clone())).await;
         assert_eq!(
             read,
-            Read::Busy {
+            BodyRead::Busy {
                 uid: Some("u-7".to_owned())
             }
         );
         held.pop();
         let (read, _) = bodies.read(Body::from(review)).await;
-        assert!(matches!(read, Read::Whole(_)));
+        assert!(matches!(read, BodyRead::Whole(_)));
     }
 }

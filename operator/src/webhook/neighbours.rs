@@ -20,15 +20,15 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::Semaphore;
 use toolcrib_compile::{
     Fetch, Inputs, Key, Keys as _, Kind, ObjectRef, OverBound, ServiceFacts, Settings, Subject,
-    Synced,
+    SyncProof,
 };
 use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::agents::Agents;
 use super::object::Object;
-use crate::objects::decode::{Decoded, Whole, note_undecodable};
+use crate::objects::decode::{DecodedObject, KindWithStatus, note_undecodable};
 use crate::objects::pages;
-use crate::objects::store::Budgeted as _;
+use crate::objects::store::BudgetedObject as _;
 
 /// Agents whose answer is compared. A surface that a whole cluster uses is `kubectl
 /// toolcrib plan`'s, which has time.
@@ -142,7 +142,7 @@ pub async fn neighbours(
     )?;
     // What each version is compared by is read, and whatever fails ends here: so no object of these
     // kinds is missing by accident.
-    let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
+    let synced = SyncProof::check(&SyncProof::KINDS.into()).expect("all kinds are named");
     let mut reader = Reader {
         client: pages::bounded(client),
         agents,
@@ -351,7 +351,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn set_services(&mut self, found: Vec<(ObjectRef, Decoded<Service>)>) {
+    fn set_services(&mut self, found: Vec<(ObjectRef, DecodedObject<Service>)>) {
         for (key, service) in found {
             if let Ok(service) = &service.object {
                 self.inputs
@@ -375,14 +375,14 @@ impl Reader<'_> {
     async fn get_all<K>(
         &mut self,
         keys: BTreeSet<ObjectRef>,
-    ) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
+    ) -> Result<Vec<(ObjectRef, DecodedObject<K>)>, Unavailable>
     where
-        K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+        K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         let client = &self.client;
         let mut found = futures::stream::iter(keys)
             .map(|key| async move {
-                let api: Api<Decoded<K>> = Api::namespaced(client.clone(), &key.namespace);
+                let api: Api<DecodedObject<K>> = Api::namespaced(client.clone(), &key.namespace);
                 let found = api.get_opt(&key.name).await?;
                 Ok::<_, kube::Error>(found.map(|object| (key, object)))
             })
@@ -406,11 +406,11 @@ impl Reader<'_> {
 
 /// Puts an object into the inputs as the controller has it: without its body where it cannot be
 /// read, or is left out for want of memory.
-fn put<K: Whole>(
+fn put<K: KindWithStatus>(
     inputs: &mut Inputs,
     kind: Kind,
     key: ObjectRef,
-    found: &Decoded<K>,
+    found: &DecodedObject<K>,
     set: fn(&mut Inputs, Arc<K>),
 ) {
     match (&found.object, found.left_out()) {
@@ -421,11 +421,11 @@ fn put<K: Whole>(
 }
 
 async fn list<K>(
-    api: Api<Decoded<K>>,
+    api: Api<DecodedObject<K>>,
     what: &'static str,
-) -> Result<Vec<(ObjectRef, Decoded<K>)>, Unavailable>
+) -> Result<Vec<(ObjectRef, DecodedObject<K>)>, Unavailable>
 where
-    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let page = api.list(&ListParams::default().limit(MOST_LISTED)).await?;
     if page

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use toolcrib_bounds::json::nests_within;
 use toolcrib_compile::normalize::MAX_DEPTH;
 use toolcrib_compile::{Code, Inputs, Key, Keys as _, Kind, left_out, too_heavy_text};
-use toolcrib_crds::{Agent, Conditioned, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, HasConditions, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 #[derive(Clone, Debug)]
 pub enum Object {

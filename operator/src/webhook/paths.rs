@@ -54,13 +54,13 @@ pub struct Paths(Arc<Inner>);
 struct Inner {
     /// `None`: the plain paths, for configurations that no controller keeps.
     configurations: Option<(Client, String)>,
-    named: RwLock<Vec<Named>>,
+    named: RwLock<Vec<KnownPath>>,
     /// When the last look began. Held while one runs.
     begun: Mutex<Option<Instant>>,
     looked: AtomicBool,
 }
 
-struct Named {
+struct KnownPath {
     question: Question,
     path: String,
     /// `None` while a configuration names it.
@@ -71,7 +71,7 @@ impl Paths {
     /// `/inject` and `/validate`, whoever calls them.
     pub fn plain() -> Self {
         let named = [(Question::Inject, INJECT), (Question::Validate, VALIDATE)];
-        let named = named.map(|(question, path)| Named {
+        let named = named.map(|(question, path)| KnownPath {
             question,
             path: path.to_owned(),
             until: None,
@@ -177,7 +177,7 @@ impl Paths {
                 .iter()
                 .any(|named| named.question == question && named.path == *path)
             {
-                named.push(Named {
+                named.push(KnownPath {
                     question,
                     path: path.clone(),
                     until: None,

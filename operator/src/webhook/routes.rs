@@ -25,7 +25,7 @@ use toolcrib_compile::names;
 use toolcrib_crds::Agent;
 
 use super::agents::{Agents, Lookup};
-use super::body::{Bodies, Read};
+use super::body::{Bodies, BodyRead};
 use super::certificate::Certificate;
 use super::meter::{Meter, Outcome};
 use super::paths::{Paths, Question};
@@ -205,17 +205,17 @@ async fn answer(
     // The room is held until there is an answer: what is read from the body is larger than it.
     let (read, _room) = app.bodies.read(body).await;
     let body = match read {
-        Read::Whole(body) => body,
-        Read::TooLarge { uid } => {
+        BodyRead::Whole(body) => body,
+        BodyRead::TooLarge { uid } => {
             let (answer, outcome) = too_large(question);
             tracing::warn!(?question, "a review of over 3 MiB");
             return (uid.unwrap_or_default(), answer, outcome);
         }
-        Read::Busy { uid } => {
+        BodyRead::Busy { uid } => {
             let (answer, outcome) = busy(question);
             return (uid.unwrap_or_default(), answer, outcome);
         }
-        Read::Failed(why) => return unread(why),
+        BodyRead::Failed(why) => return unread(why),
     };
     let review = match Review::read(&body) {
         Ok(review) => review,

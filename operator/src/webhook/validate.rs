@@ -109,7 +109,7 @@ pub fn validate_alone(request: &Request) -> (Answer, Outcome) {
 }
 
 /// What a review asks for.
-enum Reading {
+enum ValidationScope {
     Compare(ObjectChange),
     Nothing,
     /// It was over the bound on one object before the change, and still is.
@@ -120,9 +120,9 @@ impl ObjectChange {
     /// The change to look at, or the answer where there is none.
     fn or_answer(request: &Request) -> Result<Self, (Answer, Outcome)> {
         match Self::read(request) {
-            Ok(Reading::Compare(asked)) => Ok(asked),
-            Ok(Reading::Nothing) => Err((Answer::Allowed, Outcome::Passed)),
-            Ok(Reading::StillTooExpensive(why)) => {
+            Ok(ValidationScope::Compare(asked)) => Ok(asked),
+            Ok(ValidationScope::Nothing) => Err((Answer::Allowed, Outcome::Passed)),
+            Ok(ValidationScope::StillTooExpensive(why)) => {
                 let lines = capped(vec![why.to_string()]);
                 Err((Answer::Warned(lines), Outcome::Warned))
             }
@@ -130,9 +130,9 @@ impl ObjectChange {
         }
     }
 
-    fn read(request: &Request) -> Result<Reading, Unreadable> {
+    fn read(request: &Request) -> Result<ValidationScope, Unreadable> {
         let Some(kind) = object::kind(&request.kind.kind) else {
-            return Ok(Reading::Nothing);
+            return Ok(ValidationScope::Nothing);
         };
         let read = |object: &Option<Box<serde_json::value::RawValue>>| {
             let text = object.as_ref().map(|object| object.get());
@@ -146,17 +146,17 @@ impl ObjectChange {
         let new = match read(&request.object) {
             // Its finalizers, its labels: it was there before.
             Some(Err(why @ Unreadable::TooExpensive { .. })) if stored => {
-                return Ok(Reading::StillTooExpensive(why));
+                return Ok(ValidationScope::StillTooExpensive(why));
             }
-            Some(Err(_)) if stored => return Ok(Reading::Nothing),
+            Some(Err(_)) if stored => return Ok(ValidationScope::Nothing),
             new => new.transpose()?,
         };
         let same = matches!((&old, &new), (Some(old), Some(new)) if new.same_spec(old));
         if same || (old.is_none() && new.is_none()) {
-            return Ok(Reading::Nothing);
+            return Ok(ValidationScope::Nothing);
         }
         let key = ObjectRef::new(request.namespace.clone(), request.name.clone());
-        Ok(Reading::Compare(Self {
+        Ok(ValidationScope::Compare(Self {
             kind,
             key,
             old,
@@ -305,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(kind: &str, old: Value, new: Value) -> Result<Reading, Unreadable> {
+    fn asked(kind: &str, old: Value, new: Value) -> Result<ValidationScope, Unreadable> {
         let request = json!({
             "uid": "u-7", "operation": "UPDATE", "namespace": "pond", "name": "reed",
             "kind": {"kind": kind}, "oldObject": old, "object": new,
@@ -345,8 +345,8 @@ mod tests {
     fn check(old: Value, new: Value) -> String {
         match asked("Surface", old, new) {
             Err(why) => why.to_string(),
-            Ok(Reading::Nothing | Reading::StillTooExpensive(_)) => String::new(),
-            Ok(Reading::Compare(asked)) => {
+            Ok(ValidationScope::Nothing | ValidationScope::StillTooExpensive(_)) => String::new(),
+            Ok(ValidationScope::Compare(asked)) => {
                 match verdict(&asked, Err(&Unavailable::NotSynced), &Settings::default()).0 {
                     Answer::Denied(why) | Answer::Later(why) => why,
                     Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => String::new(),
@@ -387,7 +387,8 @@ mod tests {
 
     #[test]
     fn a_change_that_concerns_too_much_is_admitted_with_a_warning() {
-        let Ok(Reading::Compare(asked)) = asked("Surface", Value::Null, tool(json!({}))) else {
+        let Ok(ValidationScope::Compare(asked)) = asked("Surface", Value::Null, tool(json!({})))
+        else {
             panic!("is read");
         };
         let what = "objects and lists are concerned";
@@ -414,7 +415,7 @@ mod tests {
             })
             .collect();
         let bomb = tool(json!({"properties": properties}));
-        let Ok(Reading::Compare(asked)) = asked("Surface", Value::Null, bomb) else {
+        let Ok(ValidationScope::Compare(asked)) = asked("Surface", Value::Null, bomb) else {
             panic!("is read");
         };
         let alone = Neighbours::only(Inputs::offline(Settings::default()));
@@ -433,7 +434,8 @@ mod tests {
     fn an_object_that_stays_over_its_budget_is_admitted_with_a_warning() {
         let mut labelled = heavy();
         labelled["metadata"]["labels"] = json!({"a": "b"});
-        let Ok(Reading::StillTooExpensive(why)) = asked("Surface", heavy(), labelled) else {
+        let Ok(ValidationScope::StillTooExpensive(why)) = asked("Surface", heavy(), labelled)
+        else {
             panic!("it is said");
         };
         let why = why.to_string();
@@ -453,7 +455,7 @@ mod tests {
         new["metadata"]["generation"] = json!(5);
         let alone = Neighbours::only(Inputs::offline(Settings::default()));
         let warned = |new: Value| match asked("Surface", old.clone(), new) {
-            Ok(Reading::Compare(asked)) => {
+            Ok(ValidationScope::Compare(asked)) => {
                 match verdict(&asked, Ok(&alone), &Settings::default()).0 {
                     Answer::Warned(lines) => lines,
                     _ => Vec::new(),
@@ -485,7 +487,7 @@ mod tests {
         let set = flags.args.compile_settings();
         let said = |url: &str, settings: &Settings| {
             let new = surface(json!({"url": url, "descriptor": {"version": 2, "tools": []}}));
-            let Ok(Reading::Compare(asked)) = asked("Surface", Value::Null, new) else {
+            let Ok(ValidationScope::Compare(asked)) = asked("Surface", Value::Null, new) else {
                 panic!("is read");
             };
             let mut inputs = Inputs::offline(settings.clone());

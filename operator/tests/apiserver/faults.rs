@@ -32,7 +32,7 @@ pub enum Fault {
 
 /// Faults of watch events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Watching {
+enum WatchFault {
     Delivered,
     /// Events of these resources (`secrets`, `toolgrants`, …) are lost.
     Lost(BTreeSet<&'static str>),
@@ -51,7 +51,7 @@ enum Process {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct RequestLog {
     pub method: Method,
     pub path: String,
     pub watch: bool,
@@ -66,13 +66,13 @@ struct Inner {
     client: Client,
     state: Mutex<State>,
     process: watch::Sender<Process>,
-    watching: watch::Sender<Watching>,
+    watching: watch::Sender<WatchFault>,
     /// A change ends every watch; the next watch of each resource is answered 410 Gone.
     generation: watch::Sender<u64>,
 }
 
 struct State {
-    log: Vec<Seen>,
+    log: Vec<RequestLog>,
     writes: usize,
     fault: Option<(usize, Fault)>,
     struck: bool,
@@ -96,7 +96,7 @@ impl Faults {
                 gone: BTreeSet::new(),
             }),
             process: watch::channel(Process::Running).0,
-            watching: watch::channel(Watching::Delivered).0,
+            watching: watch::channel(WatchFault::Delivered).0,
             generation: watch::channel(0).0,
         }))
     }
@@ -122,13 +122,13 @@ impl Faults {
 
     /// Drops all events of these resources from now on.
     pub fn lose_events(&self, resources: impl IntoIterator<Item = &'static str>) {
-        let lost = Watching::Lost(resources.into_iter().collect());
+        let lost = WatchFault::Lost(resources.into_iter().collect());
         self.0.watching.send_replace(lost);
     }
 
     /// Ends every watch; the next watch gets 410 Gone, so the client lists again.
     pub fn gone(&self, resources: &BTreeSet<String>) {
-        self.0.watching.send_replace(Watching::Delivered);
+        self.0.watching.send_replace(WatchFault::Delivered);
         self.state().gone = resources.clone();
         self.0.generation.send_modify(|generation| *generation += 1);
     }
@@ -147,7 +147,7 @@ impl Faults {
         self.state().writes
     }
 
-    pub fn log(&self) -> Vec<Seen> {
+    pub fn log(&self) -> Vec<RequestLog> {
         self.state().log.clone()
     }
 
@@ -175,7 +175,7 @@ impl Faults {
     }
 }
 
-type Passed = Result<Response<Answer>, kube::Error>;
+type ApiResult = Result<Response<Answer>, kube::Error>;
 
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -192,7 +192,7 @@ impl Inner {
             .unwrap_or_default();
     }
 
-    async fn pass(self: Arc<Self>, mut request: Request<Body>) -> Passed {
+    async fn pass(self: Arc<Self>, mut request: Request<Body>) -> ApiResult {
         self.until(|process| !matches!(process, Process::Paused | Process::Dead))
             .await;
         let path = request.uri().path().to_owned();
@@ -247,7 +247,7 @@ impl Inner {
             state.writes += 1;
             state.writes
         });
-        state.log.push(Seen {
+        state.log.push(RequestLog {
             method: method.clone(),
             path: path.to_owned(),
             watch,
@@ -270,12 +270,12 @@ impl Inner {
         (fault, version)
     }
 
-    async fn send(&self, request: Request<Body>) -> Passed {
+    async fn send(&self, request: Request<Body>) -> ApiResult {
         Ok(self.client.send(request).await?.map(Answer::new))
     }
 
     /// Reads a list as of `version`; a single object is read by a list of one.
-    async fn aged(&self, mut request: Request<Body>, version: &str) -> Passed {
+    async fn aged(&self, mut request: Request<Body>, version: &str) -> ApiResult {
         let path = request.uri().path().to_owned();
         let mut parameters: Vec<(String, String)> = query(request.uri())
             .filter(|(key, _)| !key.starts_with("resourceVersion"))
@@ -335,8 +335,10 @@ impl Inner {
                             let line: Vec<u8> = rest.drain(..=end).collect();
                             inner.until(|process| *process == Process::Running).await;
                             let lost = match &*inner.watching.borrow() {
-                                Watching::Delivered => false,
-                                Watching::Lost(resources) => resources.contains(resource.as_str()),
+                                WatchFault::Delivered => false,
+                                WatchFault::Lost(resources) => {
+                                    resources.contains(resource.as_str())
+                                }
                             };
                             if !lost {
                                 let state = (body, rest, generation);

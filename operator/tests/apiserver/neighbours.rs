@@ -352,7 +352,7 @@ async fn a_flood_in_one_namespace_does_not_delay_another() {
             .await
             .expect("one of many");
     }
-    let lakes = |log: &[crate::faults::Seen]| {
+    let lakes = |log: &[crate::faults::RequestLog]| {
         let path = format!("/namespaces/{lake}/secrets");
         let made = log
             .iter()

@@ -15,7 +15,7 @@ use toolcrib_operator::webhook;
 
 use crate::harness::{Harness, free_port};
 
-struct Validating {
+struct ValidatingWebhook {
     harness: Harness,
     stop: oneshot::Sender<()>,
     task: JoinHandle<anyhow::Result<()>>,
@@ -24,13 +24,13 @@ struct Validating {
 
 /// The outcome of a request, and its warnings.
 #[derive(Debug)]
-struct Said {
+struct ApiResponse {
     status: u16,
     body: Value,
     warnings: Vec<String>,
 }
 
-impl Said {
+impl ApiResponse {
     fn has(&self, words: &[&str]) -> bool {
         self.warnings
             .iter()
@@ -38,7 +38,7 @@ impl Said {
     }
 }
 
-impl Validating {
+impl ValidatingWebhook {
     /// Starts a webhook in this process, where the API server can reach it.
     async fn start() -> Self {
         let mut harness = Harness::new().await;
@@ -136,7 +136,7 @@ impl Validating {
         this
     }
 
-    async fn send(&self, method: &str, path: String, body: &Value) -> Said {
+    async fn send(&self, method: &str, path: String, body: &Value) -> ApiResponse {
         let request = http::Request::builder()
             .method(method)
             .uri(path)
@@ -155,7 +155,7 @@ impl Validating {
             .await
             .expect("a body")
             .to_bytes();
-        Said {
+        ApiResponse {
             status,
             body: serde_json::from_slice(&bytes).expect("JSON"),
             warnings,
@@ -171,14 +171,14 @@ impl Validating {
         format!("/apis/toolcrib.dev/v1alpha1/namespaces/{pond}/{plural}")
     }
 
-    async fn create(&self, object: &Value, dry: bool) -> Said {
+    async fn create(&self, object: &Value, dry: bool) -> ApiResponse {
         let path = self.path(object["kind"].as_str().expect("a kind"));
         let dry = if dry { "?dryRun=All" } else { "?" };
         self.send("POST", format!("{path}{dry}"), object).await
     }
 
     /// Deletes the object in a dry run.
-    async fn delete(&self, kind: &str, name: &str) -> Said {
+    async fn delete(&self, kind: &str, name: &str) -> ApiResponse {
         let path = format!("{}/{name}?", self.path(kind));
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"]});
         self.send("DELETE", path, &options).await
@@ -240,7 +240,7 @@ fn this_side() -> SocketAddr {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_apply_warns_of_mistakes_gains_and_losses() {
-    let mut world = Validating::start().await;
+    let mut world = ValidatingWebhook::start().await;
     let h = &world.harness;
     let pond = h.pond.clone();
     let analyst = format!("{pond}/analyst");

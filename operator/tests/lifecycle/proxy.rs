@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 const MOST: usize = 3 << 20;
 
 /// Selects the responses to delay.
-pub type Which = fn(&Method, &Uri) -> bool;
+pub type ResponseFilter = fn(&Method, &Uri) -> bool;
 
 pub struct Proxy {
     pub address: SocketAddr,
@@ -32,7 +32,7 @@ pub struct Proxy {
 
 struct Inner {
     client: Client,
-    which: Mutex<Option<Which>>,
+    which: Mutex<Option<ResponseFilter>>,
     /// Number of responses that are held.
     held: watch::Sender<usize>,
     open: watch::Sender<bool>,
@@ -68,7 +68,7 @@ impl Proxy {
     }
 
     /// Holds these responses from now on, until [`Proxy::release`].
-    pub fn hold(&self, which: Which) {
+    pub fn hold(&self, which: ResponseFilter) {
         self.inner.open.send_replace(false);
         self.inner.held.send_replace(0);
         *self.inner.which() = Some(which);
@@ -85,7 +85,7 @@ impl Proxy {
 }
 
 impl Inner {
-    fn which(&self) -> parking_lot::MutexGuard<'_, Option<Which>> {
+    fn which(&self) -> parking_lot::MutexGuard<'_, Option<ResponseFilter>> {
         self.which.lock()
     }
 }

@@ -232,13 +232,13 @@ fn secret(world: &World) -> Api<Secret> {
 /// The certificates that webhooks serve, and the stored paths and authorities that the API server
 /// uses.
 #[derive(PartialEq)]
-struct Served {
+struct ServedCertificate {
     certificate: Vec<u8>,
     bundle: Vec<u8>,
     path: String,
 }
 
-async fn served(world: &World) -> Result<Served> {
+async fn served(world: &World) -> Result<ServedCertificate> {
     let data = secret(world)
         .get(CERTIFICATES)
         .await?
@@ -252,7 +252,7 @@ async fn served(world: &World) -> Result<Served> {
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(world.plane.client.clone());
     let webhook = serde_json::to_value(webhooks.get(RELEASE).await?)?;
     let path = &webhook["webhooks"][0]["clientConfig"]["service"]["path"];
-    Ok(Served {
+    Ok(ServedCertificate {
         certificate: key("tls.crt"),
         bundle: key("ca.crt"),
         path: path.as_str().unwrap_or_default().to_owned(),
@@ -261,7 +261,7 @@ async fn served(world: &World) -> Result<Served> {
 
 /// Waits until one of them has changed, the API server has it, and every webhook serves it. A
 /// mounted certificate is not served yet.
-async fn settled(world: &World, before: &Served) -> Result<()> {
+async fn settled(world: &World, before: &ServedCertificate) -> Result<()> {
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(world.plane.client.clone());
     eventually("the change is everywhere", DEADLINE, async || {
         let now = served(world).await?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use toolcrib_manifest::{Annotations, Policy, Tier, Tool, ToolsFile, Withheld};
+use toolcrib_manifest::{Annotations, Policy, Tier, Tool, ToolsFile, WithheldItem};
 
 use crate::codes::ResultCode;
 use crate::schema::{ArgumentsRejection, Schema, Validators, shown_schema};
@@ -88,11 +88,11 @@ impl Catalog {
     }
 
     /// The withheld tools, sorted by name, for `/readyz` and the link.
-    pub fn withheld(&self) -> Vec<Withheld> {
-        let mut withheld: Vec<Withheld> = self
+    pub fn withheld(&self) -> Vec<WithheldItem> {
+        let mut withheld: Vec<WithheldItem> = self
             .withheld
             .iter()
-            .map(|(tool, code)| Withheld {
+            .map(|(tool, code)| WithheldItem {
                 tool: tool.clone(),
                 reason: code.to_string(),
             })

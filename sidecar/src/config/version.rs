@@ -14,7 +14,7 @@ use thiserror::Error;
 use toolcrib_bounds::digest::Parts;
 use toolcrib_manifest::{
     AgentFile, Auth, Dns, Execution, Feed, FeedAuth, FeedsFile, LinkConfig, Policy, Provider,
-    ProvidersFile, SecretText, ServiceSettings, ToolsFile, VERSION, Withheld, names,
+    ProvidersFile, SecretText, ServiceSettings, ToolsFile, VERSION, WithheldItem, names,
 };
 use toolcrib_mediation::{Catalog, feed_name};
 
@@ -57,17 +57,21 @@ impl Unusable {
 
 impl Version {
     /// The withheld tools and feeds for `/readyz` and the link, sorted by name.
-    pub fn withheld(&self) -> Vec<Withheld> {
+    pub fn withheld(&self) -> Vec<WithheldItem> {
         let mut withheld = self.catalog.withheld();
         for entry in &mut withheld {
             if let Some(reason) = self.unusable.get(&entry.tool) {
                 entry.reason = reason.name().to_string();
             }
         }
-        withheld.extend(self.unusable_feeds.iter().map(|(name, reason)| Withheld {
-            tool: format!("feed {name}"),
-            reason: reason.name().to_string(),
-        }));
+        withheld.extend(
+            self.unusable_feeds
+                .iter()
+                .map(|(name, reason)| WithheldItem {
+                    tool: format!("feed {name}"),
+                    reason: reason.name().to_string(),
+                }),
+        );
         withheld
     }
 }

@@ -10,7 +10,7 @@ use axum::routing::get;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
-use toolcrib_manifest::{Digests, Withheld};
+use toolcrib_manifest::{Digests, WithheldItem};
 use toolcrib_mediation::feed_name;
 
 use crate::app::App;
@@ -28,7 +28,7 @@ struct Readiness {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     tools: usize,
-    withheld: Vec<Withheld>,
+    withheld: Vec<WithheldItem>,
     /// The `seq` of the link's answer in force; 0: none yet.
     link_seen: u64,
 }

@@ -29,7 +29,7 @@ struct Args {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct ToolRequest {
     id: Box<RawValue>,
     params: CallToolRequestParams,
 }
@@ -92,7 +92,7 @@ async fn answered(
     if body.is_empty() {
         return Ok(Response::new(Full::default()));
     }
-    let Asked { id, mut params } = serde_json::from_slice(&body)?;
+    let ToolRequest { id, mut params } = serde_json::from_slice(&body)?;
     // The SDK sets its own metadata.
     params.meta = None;
     let result = peer.call_tool(params).await?;

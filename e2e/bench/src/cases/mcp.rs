@@ -15,7 +15,7 @@ use super::{Bench, CONNECTIONS};
 use crate::Plan;
 use crate::load::{Load, Step, Work, ask, connected};
 use crate::manifest::{Streaming, Transport};
-use crate::pairs::{Driven, MIB, Pairs, memory};
+use crate::pairs::{LoadTarget, MIB, Pairs, memory};
 use crate::process::{Program, free_addresses};
 use crate::report::Row;
 
@@ -87,8 +87,8 @@ impl Bench {
         proved(address, &downstream_call()).await?;
         proved(mediator.address, &native_call(0)).await?;
         let (asked, work) = (Work::from(downstream_call()), Work::from(native_call(0)));
-        let reference = Driven::connect(&bare, address, CONNECTIONS, asked);
-        let measured = Driven::connect(&mediator.program, mediator.address, CONNECTIONS, work);
+        let reference = LoadTarget::connect(&bare, address, CONNECTIONS, asked);
+        let measured = LoadTarget::connect(&mediator.program, mediator.address, CONNECTIONS, work);
         let sides = [reference.await?, measured.await?];
         rows_of(CALL, sides, plan, [&bare, &mediator.program]).await
     }
@@ -107,8 +107,8 @@ impl Bench {
             proved(place, &downstream_call()).await?;
         }
         let work = || Work::from(downstream_call());
-        let reference = Driven::connect(&self.bare, self.bare_address, CONNECTIONS, work());
-        let measured = Driven::connect(&wrapper, address, CONNECTIONS, work());
+        let reference = LoadTarget::connect(&self.bare, self.bare_address, CONNECTIONS, work());
+        let measured = LoadTarget::connect(&wrapper, address, CONNECTIONS, work());
         let sides = [reference.await?, measured.await?];
         rows_of(WRAPPED, sides, plan, [&self.bare, &wrapper]).await
     }
@@ -118,10 +118,10 @@ impl Bench {
             .mediator_of(plan, 10, Streaming::Buffered, Transport::Mcp)
             .await?;
         // The first session allocates what the others share.
-        let mut held = vec![Listening::begin(mediator.address).await?];
+        let mut held = vec![EventSession::begin(mediator.address).await?];
         let (before, _) = mediator.program.memory()?;
         while held.len() < HELD {
-            held.push(Listening::begin(mediator.address).await?);
+            held.push(EventSession::begin(mediator.address).await?);
         }
         let (after, _) = mediator.program.memory()?;
         Ok(vec![Row::alone(
@@ -164,7 +164,7 @@ impl Bench {
 
 async fn rows_of(
     case: &'static str,
-    sides: [Driven<'_>; 2],
+    sides: [LoadTarget<'_>; 2],
     plan: &Plan,
     [reference, measured]: [&Program; 2],
 ) -> Result<Vec<Row>> {
@@ -188,12 +188,12 @@ async fn proved(address: SocketAddr, step: &Step) -> Result<()> {
 }
 
 /// A client's session with its stream of change events. Dropping it disconnects the client.
-struct Listening {
+struct EventSession {
     _sender: SendRequest<Full<Bytes>>,
     _stream: Response<Incoming>,
 }
 
-impl Listening {
+impl EventSession {
     async fn begin(address: SocketAddr) -> Result<Self> {
         let mut sender = connected(address).await?;
         let initialize = Step::post(PATH, INITIALIZE);

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::Plan;
 use crate::load::{Load, Step, Timing, Work};
 use crate::manifest::{self, Streaming, Transport};
-use crate::pairs::{Driven, MIB, Pairs, Side, memory};
+use crate::pairs::{LoadTarget, MIB, Pairs, Side, memory};
 use crate::process::{Program, free_addresses};
 use crate::report::Row;
 
@@ -221,8 +221,9 @@ impl Bench {
             .await?;
         let mediated = Work::from(Step::post(CHAT, case.body.clone()));
         let reference =
-            Driven::connect(&self.bare, self.bare_address, CONNECTIONS, hop_by_hop(case));
-        let measured = Driven::connect(&mediator.program, mediator.address, CONNECTIONS, mediated);
+            LoadTarget::connect(&self.bare, self.bare_address, CONNECTIONS, hop_by_hop(case));
+        let measured =
+            LoadTarget::connect(&mediator.program, mediator.address, CONNECTIONS, mediated);
         let (reference, mut measured) = (reference.await?, measured.await?);
         if case.tools > 0 {
             // Starts with turns of hidden rounds, so the mediator has rounds to look for.

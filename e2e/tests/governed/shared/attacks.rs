@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
-use toolcrib_e2e::platform::Seen;
+use toolcrib_e2e::platform::PollResult;
 
 use super::{HERE, open, status};
 use crate::support::{Desk, START};
@@ -97,7 +97,7 @@ fn others(desk: &Desk, number: usize, attack: &str) -> Result<()> {
     platform.eventually("the attack to have begun", START, || {
         let read = ["sh", "-c", "cat /tmp/rounds 2>/dev/null || true"];
         let rounds = platform.exec(HERE, "attacked", &read)?;
-        Ok(Seen::when(!rounds.is_empty(), rounds))
+        Ok(PollResult::when(!rounds.is_empty(), rounds))
     })?;
     let late = format!("late-{attack}");
     platform.apply(&format!(
@@ -145,7 +145,7 @@ fn revoked(desk: &Desk, number: usize) -> Result<Duration> {
             .collect()
     };
     desk.platform.eventually("a call of it", START, || {
-        Ok(Seen::when(!lines("ok")?.is_empty(), "none"))
+        Ok(PollResult::when(!lines("ok")?.is_empty(), "none"))
     })?;
     ensure!(lines("denied")?.is_empty(), "{tool} is denied already");
     let delete = ["delete", "toolgrant", &grant, "--namespace", HERE];
@@ -155,8 +155,8 @@ fn revoked(desk: &Desk, number: usize) -> Result<Duration> {
         .platform
         .eventually("the tool to be denied", START, || {
             Ok(match lines("denied")?.first() {
-                Some(denied) => Seen::Yes(*denied),
-                None => Seen::NotYet("it is called".to_owned()),
+                Some(denied) => PollResult::Yes(*denied),
+                None => PollResult::NotYet("it is called".to_owned()),
             })
         })?;
     let last = lines("ok")?.into_iter().fold(0.0, f64::max);

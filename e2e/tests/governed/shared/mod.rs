@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use toolcrib_e2e::evidence::Evidence;
-use toolcrib_e2e::platform::Seen;
+use toolcrib_e2e::platform::PollResult;
 
 use crate::support::{Desk, MEDIATOR, SECRETS, START, platform, process_of};
 
@@ -152,7 +152,7 @@ fn shared_files_redirect_no_credential() -> Result<()> {
             let hosts = desk
                 .platform
                 .exec(HERE, "debugged", &["cat", "/etc/hosts"])?;
-            Ok(Seen::when(hosts.contains(&lines), hosts))
+            Ok(PollResult::when(hosts.contains(&lines), hosts))
         })?;
 
     // The lures work for programs that read the files.
@@ -179,7 +179,7 @@ fn shared_files_redirect_no_credential() -> Result<()> {
             .eventually("the mediator to be back", START, || {
                 let status = status(desk, pod)?;
                 let back = status["restartCount"].as_u64() >= Some(1) && status["ready"] == true;
-                Ok(Seen::when(back, status.to_string()))
+                Ok(PollResult::when(back, status.to_string()))
             })?;
         let said = desk.ask(pod, TRADE)?;
         ensure!(said.contains("filled"), "{pod}, restarted: {said}");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use oci_client::Reference;
 
-use super::DescribedAs;
+use super::DescriptionForm;
 use super::values::{dns_label, service_address, url_address};
 use crate::openapi::Address;
 
@@ -45,8 +45,8 @@ pub struct FromImageArgs {
     #[arg(long)]
     pub plain_http: bool,
     /// The part that is printed
-    #[arg(short, long, value_enum, default_value_t = DescribedAs::Surface, conflicts_with = "check")]
-    pub output: DescribedAs,
+    #[arg(short, long, value_enum, default_value_t = DescriptionForm::Surface, conflicts_with = "check")]
+    pub output: DescriptionForm,
 }
 
 /// A platform in the form of images: os, architecture.

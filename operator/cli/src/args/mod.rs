@@ -407,12 +407,12 @@ pub struct FromOpenApiArgs {
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
     /// The part that is printed
-    #[arg(short, long, value_enum, default_value_t = DescribedAs::Surface)]
-    pub output: DescribedAs,
+    #[arg(short, long, value_enum, default_value_t = DescriptionForm::Surface)]
+    pub output: DescriptionForm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DescribedAs {
+pub enum DescriptionForm {
     /// The Surface as YAML; also the Secret that it needs, without a value
     Surface,
     /// The claw.describe descriptor alone, as JSON

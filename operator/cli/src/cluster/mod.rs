@@ -22,10 +22,10 @@ use kube::{Api, Client};
 use serde::Serialize;
 use toolcrib_compile::{
     Fetch, Inputs, Key, Kind, Leads as _, LoadResult, ObjectRef, OverBound, PodPort, Presence,
-    ServiceFacts, Subject, Synced, left_out, too_heavy,
+    ServiceFacts, Subject, SyncProof, left_out, too_heavy,
 };
 use toolcrib_crds::{
-    Agent, AgentSpec, Conditioned, ModelProvider, Surface, ToolDefaults, ToolGrant,
+    Agent, AgentSpec, HasConditions, ModelProvider, Surface, ToolDefaults, ToolGrant,
 };
 
 use crate::args::OperatorArgs;
@@ -94,7 +94,7 @@ async fn read_all(
         providers: list(client, scope).await?,
     };
     // Services are read below, by name, so none is missing by accident.
-    let synced = Synced::check(&Synced::KINDS.into_iter().collect())
+    let synced = SyncProof::check(&SyncProof::KINDS.into_iter().collect())
         .expect("all kinds were named as filled");
     let mut inputs = Inputs::online(synced, settings);
     note_all_left_out(&ours, &mut notes);
@@ -267,7 +267,7 @@ fn note_all_left_out(ours: &ToolcribObjects, notes: &mut BTreeSet<String>) {
 
 /// Notes the objects that the operator has no room for, by their status. Only the operator knows
 /// whether a change makes room.
-fn note_left_out<K: Conditioned>(
+fn note_left_out<K: HasConditions>(
     kind: Kind,
     objects: &[ListItem<K>],
     notes: &mut BTreeSet<String>,
@@ -303,7 +303,7 @@ fn within_budget(
     inputs: &mut Inputs,
     kind: Kind,
     key: &ObjectRef,
-    object: &impl Conditioned,
+    object: &impl HasConditions,
     spec: &impl Serialize,
 ) -> bool {
     let no_room = || left_out(object.conditions(), object.meta().generation).map(str::to_owned);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use toolcrib_compile::{
-    Compilation, GivenTool, ObjectRef, ToolExplained, WhyNot, compile, explain_tool, given_tools,
+    Compilation, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile, explain_tool, given_tools,
 };
 use toolcrib_crds::{Agent, ConditionType, StateReason};
 use toolcrib_manifest::Mode;
@@ -336,8 +336,8 @@ fn one(
     Ok((text, code))
 }
 
-fn one_text(answer: &ToolExplained) -> String {
-    let ToolExplained { agent, tool, .. } = answer;
+fn one_text(answer: &ToolExplanation) -> String {
+    let ToolExplanation { agent, tool, .. } = answer;
     let lines = match &answer.how {
         Some(how) => vec![
             format!("{tool} is given to {agent}"),

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use toolcrib_compile::names::IMAGE_ANNOTATION;
 
 use super::review::{self, Listing, SurfaceName};
-use crate::args::{DescribedAs, FromImageArgs};
+use crate::args::{DescriptionForm, FromImageArgs};
 use crate::failure::Failure;
 use crate::image::credential::credential;
 use crate::image::described::{Description, DescriptorFile, find};
@@ -40,7 +40,7 @@ pub fn from_image(args: &FromImageArgs) -> Result<ExitCode, Failure> {
     let before = match (&reviewed, place(args)) {
         (Some(surface), _) => surface.clone(),
         (None, Some(spec)) => review::new_surface(&name, spec),
-        (None, None) if args.output == DescribedAs::Descriptor => {
+        (None, None) if args.output == DescriptionForm::Descriptor => {
             review::new_surface(&name, json!({}))
         }
         (None, None) => {
@@ -64,7 +64,7 @@ pub fn from_image(args: &FromImageArgs) -> Result<ExitCode, Failure> {
     for remark in &remarks.0 {
         eprintln!("{remark}");
     }
-    if args.output == DescribedAs::Descriptor {
+    if args.output == DescriptionForm::Descriptor {
         let text = serde_json::to_string_pretty(&surface["spec"]["descriptor"])
             .context("the descriptor does not print as JSON")?;
         print::to_stdout(&(text + "\n")).context("cannot write to standard output")?;

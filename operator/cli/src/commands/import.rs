@@ -22,7 +22,9 @@ use crate::{
     admitted::admitted,
     args::ImportArgs,
     failure::Failure,
-    import::{self, Existing, File, ImportOptions, Read, SecretValues, Weight, describe},
+    import::{
+        self, ExistingObjects, File, ImportOptions, PodImport, SecretValues, Weight, describe,
+    },
     print, sources,
 };
 
@@ -103,7 +105,7 @@ fn existing_texts(args: &ImportArgs) -> Result<Vec<(String, String)>, Failure> {
 
 fn given(
     args: &ImportArgs,
-    read_file: &mut Read,
+    read_file: &mut PodImport,
     existing: &[(String, String)],
 ) -> Result<ImportOptions, Failure> {
     let mut folder = Folder::of(&args.pod_file);
@@ -141,12 +143,16 @@ fn given(
 }
 
 /// Returns the existing objects of the target namespace.
-fn existing_objects(args: &ImportArgs, read: &Read, texts: &[(String, String)]) -> Existing {
+fn existing_objects(
+    args: &ImportArgs,
+    read: &PodImport,
+    texts: &[(String, String)],
+) -> ExistingObjects {
     let loaded = load(texts.to_vec(), Settings::default());
     let namespace = import::namespace(&read.pod, args.namespace.as_deref());
     let is_here = |key: &toolcrib_compile::ObjectRef| key.namespace == namespace;
     let inputs = &loaded.inputs;
-    Existing {
+    ExistingObjects {
         services: inputs
             .services()
             .filter(|(key, _)| is_here(key))
@@ -173,7 +179,7 @@ fn existing_objects(args: &ImportArgs, read: &Read, texts: &[(String, String)]) 
 fn descriptors(
     args: &ImportArgs,
     folder: &mut Folder,
-    read_file: &mut Read,
+    read_file: &mut PodImport,
 ) -> Result<BTreeMap<String, serde_json::Value>, Failure> {
     let mut texts: BTreeMap<String, (usize, Result<String, String>)> = BTreeMap::new();
     for (service, path) in read_file.described() {

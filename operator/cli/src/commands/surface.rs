@@ -10,12 +10,12 @@ use std::{path::Path, process::ExitCode};
 use anyhow::Context as _;
 
 use crate::{
-    args::{DescribedAs, FromOpenApiArgs, FromStdioArgs},
+    args::{DescriptionForm, FromOpenApiArgs, FromStdioArgs},
     failure::Failure,
     openapi::{self, Choice, GeneratedSurface, RemarkKind, SurfaceOptions},
     print::{self, Document},
     sources,
-    wrapped::{self, Wrapped},
+    wrapped::{self, WrappedServer},
 };
 
 pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {
@@ -38,8 +38,8 @@ pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {
     let described = openapi::describe(&document, &wanted)
         .map_err(|message| Failure::Failed(anyhow::anyhow!("{shown}: {message}")))?;
     let text = match args.output {
-        DescribedAs::Surface => surface(&described, &args.document)?,
-        DescribedAs::Descriptor => {
+        DescriptionForm::Surface => surface(&described, &args.document)?,
+        DescriptionForm::Descriptor => {
             serde_json::to_string_pretty(&described.descriptor)
                 .context("the descriptor does not print as JSON")?
                 + "\n"
@@ -83,7 +83,7 @@ pub fn from_stdio(args: &FromStdioArgs) -> Result<ExitCode, Failure> {
         .iter()
         .map(|it| wrapped::variable(&it.variable, &it.secret, &it.key))
         .collect();
-    let wrapped = Wrapped {
+    let wrapped = WrappedServer {
         name: &args.name,
         namespace: &args.namespace,
         image: &args.image,

@@ -131,7 +131,7 @@ pub enum LayerError {
 
 /// Reads an uncompressed layer to its end: a later entry overrides an earlier one.
 pub fn look(layer: impl Read, place: &ImagePath) -> Result<LayerEntry, LayerError> {
-    let mut archive = Archive::new(Bounded {
+    let mut archive = Archive::new(BoundedReader {
         inner: layer,
         left: UNPACKED,
     });
@@ -217,12 +217,12 @@ fn pax_path(extension: &[u8]) -> Result<Option<Vec<u8>>, LayerError> {
 }
 
 /// A reader that fails at its bound: a truncated archive could look complete.
-struct Bounded<R> {
+struct BoundedReader<R> {
     inner: R,
     left: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         let taken = u64::try_from(read).map_err(io::Error::other)?;
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn unpacked_bytes_have_a_bound() {
-        let mut reader = Bounded {
+        let mut reader = BoundedReader {
             inner: io::repeat(0),
             left: 1 << 16,
         };

@@ -39,7 +39,7 @@ pub struct ImportOptions {
     /// The files that agents name, by path as written. `Err`: why one could not be read.
     pub files: BTreeMap<String, Result<String, String>>,
     pub providers: Vec<KnownProvider>,
-    pub existing: Existing,
+    pub existing: ExistingObjects,
 }
 
 /// Whether Secrets are written with the variables' values.
@@ -52,7 +52,7 @@ pub enum SecretValues {
 
 /// Existing objects of the namespace, which are not written again.
 #[derive(Debug, Default)]
-pub struct Existing {
+pub struct ExistingObjects {
     /// Services with their port, if they have only one.
     pub services: BTreeMap<String, Option<u16>>,
     pub surfaces: BTreeSet<String>,
@@ -60,19 +60,19 @@ pub struct Existing {
 }
 
 /// A parsed pod file with its findings.
-pub struct Read {
+pub struct PodImport {
     pub pod: PodFile,
     findings: Findings,
 }
 
-pub fn read(text: &str) -> Result<Read, YamlError> {
+pub fn read(text: &str) -> Result<PodImport, YamlError> {
     let root = yaml::parse(text)?;
     let mut findings = Findings::default();
     let pod = pod::read(&root, &mut findings)?;
-    Ok(Read { pod, findings })
+    Ok(PodImport { pod, findings })
 }
 
-impl Read {
+impl PodImport {
     /// Returns the services' names, each with the path of its descriptor's file, as written.
     pub fn described(&self) -> impl Iterator<Item = (&str, Option<&At<String>>)> {
         let services = self.pod.services.iter();

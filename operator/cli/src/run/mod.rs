@@ -26,7 +26,7 @@ use std::{
 
 use anyhow::Context as _;
 use toolcrib_compile::{
-    Compilation, LastGood, Materialized, compile, identity, materialize, names,
+    Compilation, CompiledSecret, LastGood, compile, identity, materialize, names,
 };
 use toolcrib_manifest::{Mode, SecretText};
 
@@ -40,7 +40,7 @@ use mediator::{Mediator, Setup};
 
 /// The mediator's files and the program's environment.
 struct RunPlan {
-    files: Materialized,
+    files: CompiledSecret,
     context: BTreeMap<String, String>,
     token: SecretText,
     model: ModelApi,
@@ -107,7 +107,11 @@ fn prepare(args: &RunArgs) -> Result<RunPlan, Failure> {
     })
 }
 
-fn files(compilation: &Compilation, values: &secrets::Values, token: &SecretText) -> Materialized {
+fn files(
+    compilation: &Compilation,
+    values: &secrets::Values,
+    token: &SecretText,
+) -> CompiledSecret {
     let identity = [(names::TOKEN_KEY.to_string(), token.clone())].into();
     let tokens = identity::runner_tokens(&identity);
     let value = |reference: &_| values.get(reference).cloned();

@@ -34,7 +34,7 @@ pub(crate) fn too_many_feeds() -> String {
 /// An item that does not fit, and the bound that it exceeds.
 #[derive(Debug)]
 pub(crate) struct Excess {
-    /// The name used in [`crate::Withheld::what`].
+    /// The name used in [`crate::WithheldItem::what`].
     pub what: String,
     pub code: Code,
     pub message: String,

@@ -15,7 +15,9 @@ use crate::canonical::digest::{self, sha256};
 use crate::compilation::bounds::Excess;
 use crate::compilation::files::{Files, manifest_digest, render};
 use crate::compilation::secrets::{each_secret, feed_secrets, tool_secrets};
-use crate::compilation::{Compilation, FeedSummary, Source, SourceState, ToolSummary, Withheld};
+use crate::compilation::{
+    Compilation, FeedSummary, Source, SourceState, ToolSummary, WithheldItem,
+};
 use crate::names;
 use crate::names::{feed_name, provider_name};
 use crate::routes::route::recorded;
@@ -27,7 +29,7 @@ const MAX_RECORDS: usize = 192 * 1024;
 
 /// The compiled Secret as it is to be written.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Materialized {
+pub struct CompiledSecret {
     /// The four files; they hold secrets.
     pub files: BTreeMap<String, Vec<u8>>,
     /// Names only: digests and where each reference's value stands.
@@ -39,10 +41,10 @@ pub struct Materialized {
     pub kept: BTreeSet<SecretKeyRef>,
     /// Tools, feeds and providers left out of the files, because a value is missing or does not
     /// fit.
-    pub withheld: Vec<Withheld>,
+    pub withheld: Vec<WithheldItem>,
 }
 
-impl fmt::Debug for Materialized {
+impl fmt::Debug for CompiledSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Materialized")
             .field("annotations", &self.annotations)
@@ -53,9 +55,9 @@ impl fmt::Debug for Materialized {
     }
 }
 
-impl Materialized {
+impl CompiledSecret {
     /// Returns the tools that are really in the files, and the withheld items, for status.
-    pub fn given(&self, compiled: &Compilation) -> (Vec<ToolSummary>, Vec<Withheld>) {
+    pub fn given(&self, compiled: &Compilation) -> (Vec<ToolSummary>, Vec<WithheldItem>) {
         let late: BTreeSet<&str> = self.withheld.iter().map(|late| &*late.what).collect();
         let tools = compiled
             .tools
@@ -137,8 +139,8 @@ pub fn materialize(
     values: &dyn Fn(&SecretKeyRef) -> Option<SecretText>,
     last_good: &LastGood,
     tokens: &[RunnerToken],
-) -> Materialized {
-    let resolved: BTreeMap<&SecretKeyRef, Resolved> = compilation
+) -> CompiledSecret {
+    let resolved: BTreeMap<&SecretKeyRef, ResolvedValue> = compilation
         .sources
         .iter()
         .filter_map(|(reference, source)| {
@@ -155,10 +157,10 @@ pub fn materialize(
     // Remove items without a value, or without room for it, first: the digest covers the final
     // files.
     let mut files = compilation.files.clone();
-    let mut withheld: Vec<Withheld> =
+    let mut withheld: Vec<WithheldItem> =
         withhold(&mut files, &|reference| resolved.contains_key(reference))
             .into_iter()
-            .map(|what| Withheld {
+            .map(|what| WithheldItem {
                 what,
                 code: Code::SecretUnknown,
                 message: "its credential could not be read".to_owned(),
@@ -169,7 +171,7 @@ pub fn materialize(
         &mut files,
         &excess.iter().map(|excess| &*excess.what).collect(),
     );
-    withheld.extend(excess.into_iter().map(|excess| Withheld {
+    withheld.extend(excess.into_iter().map(|excess| WithheldItem {
         what: excess.what,
         code: excess.code,
         message: excess.message,
@@ -232,7 +234,7 @@ pub fn materialize(
     .map(|(key, value)| (key.to_owned(), value))
     .into();
 
-    Materialized {
+    CompiledSecret {
         files: rendered
             .into_iter()
             .map(|(name, text)| (name, text.into_bytes()))
@@ -250,7 +252,7 @@ pub fn materialize(
 }
 
 /// Returns the items that do not fit into a Secret once values replace references.
-fn overflowing(files: &Files, resolved: &BTreeMap<&SecretKeyRef, Resolved>) -> Vec<Excess> {
+fn overflowing(files: &Files, resolved: &BTreeMap<&SecretKeyRef, ResolvedValue>) -> Vec<Excess> {
     let keys = files.providers.providers.values().map(|one| one.keys.len());
     // No auth has more than two values.
     let values = 2 * (files.tools.tools.len() + files.feeds.0.len()) + keys.sum::<usize>();
@@ -268,7 +270,7 @@ fn overflowing(files: &Files, resolved: &BTreeMap<&SecretKeyRef, Resolved>) -> V
     bounds::enforce_filled(&mut filled)
 }
 
-struct Resolved {
+struct ResolvedValue {
     value: SecretText,
     uid: String,
     version: String,
@@ -280,12 +282,12 @@ fn resolve(
     source: &Source,
     values: &dyn Fn(&SecretKeyRef) -> Option<SecretText>,
     last_good: &LastGood,
-) -> Option<Resolved> {
+) -> Option<ResolvedValue> {
     match &source.state {
         SourceState::Known {
             uid,
             resource_version,
-        } => values(reference).map(|value| Resolved {
+        } => values(reference).map(|value| ResolvedValue {
             value,
             uid: uid.clone(),
             version: resource_version.clone(),
@@ -293,7 +295,7 @@ fn resolve(
         }),
         SourceState::Unknown => last_good
             .get(reference, &source.route)
-            .map(|kept| Resolved {
+            .map(|kept| ResolvedValue {
                 value: kept.value.clone(),
                 uid: kept.record.uid.clone(),
                 version: kept.record.version.clone(),
@@ -303,7 +305,7 @@ fn resolve(
 }
 
 /// Digests the versions of the Secrets used, which proves a rotation without hashing a secret.
-fn credentials_revision(resolved: &BTreeMap<&SecretKeyRef, Resolved>) -> String {
+fn credentials_revision(resolved: &BTreeMap<&SecretKeyRef, ResolvedValue>) -> String {
     let versions: BTreeMap<&ObjectRef, (&str, &str)> = resolved
         .iter()
         .map(|(reference, found)| (&reference.secret, (&*found.uid, &*found.version)))

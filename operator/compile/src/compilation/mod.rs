@@ -38,7 +38,7 @@ pub struct Compilation {
     pub unknown: BTreeSet<(crate::Kind, ObjectRef)>,
     pub tools: Vec<ToolSummary>,
     pub feeds: Vec<FeedSummary>,
-    pub withheld: Vec<Withheld>,
+    pub withheld: Vec<WithheldItem>,
     /// The findings on this agent, its grants, and the surfaces and providers it uses; sorted.
     pub diagnostics: Vec<Diagnostic>,
     /// Why the Agent is not accepted as it stands, if it is not.
@@ -120,7 +120,7 @@ impl CredentialKind {
 
 /// An item that was requested and is not given.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Withheld {
+pub struct WithheldItem {
     /// `<surface>.<tool>`, `<surface>.*` for a whole surface, `feed <surface>/<feed>`,
     /// `provider <name>`.
     pub what: String,

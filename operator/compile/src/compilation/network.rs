@@ -7,14 +7,14 @@ use k8s_openapi::api::networking::v1::NetworkPolicySpec;
 pub enum Network {
     /// The operator writes no policy.
     Unrestricted,
-    Declared(Declared),
+    Declared(DeclaredEgress),
     /// It is unknown whether a policy is wanted, so an existing one stays.
     Undecided,
 }
 
 /// A policy, and the destinations that it does not narrow.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Declared {
+pub struct DeclaredEgress {
     pub policy: NetworkPolicySpec,
     /// `surface news: https://news.test`, in order.
     pub not_narrowed: Vec<String>,

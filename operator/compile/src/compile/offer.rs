@@ -5,7 +5,7 @@ use crate::surface::ResolvedSurface;
 use crate::{Code, near};
 
 /// The names that the surface offers, and those that the rule does not get.
-pub(crate) struct Matched<'a> {
+pub(crate) struct RuleMatch<'a> {
     pub names: Vec<&'a str>,
     pub unmet: Vec<Unmet>,
 }
@@ -22,9 +22,9 @@ pub(crate) struct Unmet {
 
 /// Matches one rule; `"*"` matches every name on offer. A descriptor that is missing, invalid, or
 /// not the pinned one gives nothing.
-pub(crate) fn match_rule<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) -> Matched<'a> {
+pub(crate) fn match_rule<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) -> RuleMatch<'a> {
     let surface = &resolved.subject.key;
-    let nothing = |part: &str, code: Code, message: String| Matched {
+    let nothing = |part: &str, code: Code, message: String| RuleMatch {
         names: Vec::new(),
         unmet: vec![Unmet {
             field: format!("{}.{part}", rule.field),
@@ -72,7 +72,7 @@ pub(crate) fn match_rule<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) 
         Verb::Feed => descriptor.feeds.keys().map(String::as_str).collect(),
     };
     if rule.allows_all() {
-        return Matched {
+        return RuleMatch {
             names: offered,
             unmet: Vec::new(),
         };
@@ -81,7 +81,7 @@ pub(crate) fn match_rule<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) 
         Verb::Tool => (Code::ToolNotFound, "tool"),
         Verb::Feed => (Code::FeedNotFound, "feed"),
     };
-    let mut matched = Matched {
+    let mut matched = RuleMatch {
         names: Vec::new(),
         unmet: Vec::new(),
     };

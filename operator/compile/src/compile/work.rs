@@ -2,7 +2,7 @@
 
 use crate::compile::credential::Sources;
 use crate::diagnostics::MESSAGE;
-use crate::{Code, Diagnostics, Withheld};
+use crate::{Code, Diagnostics, WithheldItem};
 
 /// Limits the withheld items of one agent; status shows 64.
 const MAX_WITHHELD: usize = 2_048;
@@ -12,7 +12,7 @@ const MAX_WITHHELD: usize = 2_048;
 pub(crate) struct Work {
     pub found: Diagnostics,
     pub sources: Sources,
-    pub withheld: Vec<Withheld>,
+    pub withheld: Vec<WithheldItem>,
 }
 
 impl Work {
@@ -22,7 +22,7 @@ impl Work {
         if self.withheld.len() >= MAX_WITHHELD {
             return;
         }
-        self.withheld.push(Withheld {
+        self.withheld.push(WithheldItem {
             what,
             code,
             message: toolcrib_bounds::cut(&message, MESSAGE).into_owned(),

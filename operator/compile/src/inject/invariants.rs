@@ -107,7 +107,7 @@ pub struct Invariants {
     /// The parts of the compiled Secret's name before and after the agent's name.
     secret: Affixes,
     context_config_map: Affixes,
-    compiled: Compiled,
+    compiled: GuardNames,
     volumes: Volumes,
     /// Volumes that no other container mounts.
     reserved: Vec<&'static str>,
@@ -138,7 +138,7 @@ pub struct Invariants {
 /// for an Agent.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Compiled {
+struct GuardNames {
     secrets: [Affixes; 2],
     config_maps: [Affixes; 2],
     label: &'static str,
@@ -185,7 +185,7 @@ pub fn invariants() -> Invariants {
         link_audience: names::LINK_AUDIENCE,
         secret: around(name_affixes(names::mediator_secret)),
         context_config_map: around(name_affixes(names::context_config_map)),
-        compiled: Compiled {
+        compiled: GuardNames {
             secrets: [names::mediator_secret, names::identity_secret]
                 .map(|name| around(name_affixes(name))),
             config_maps: [names::manifest_config_map, names::context_config_map]

@@ -3,7 +3,7 @@
 //! Secret *values* are not part of it: only a Secret's label, its hosts and the names of its keys
 //! are. An absent object and an unreadable one are different answers ([`Presence`]), because a
 //! cache that is half filled after a restart must not look like a revocation. Inputs of a cluster can be built only with a
-//! [`Synced`] witness.
+//! [`SyncProof`] witness.
 
 use crate::{ConfigMapFacts, Presence, SecretFacts, ServiceFacts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +22,9 @@ use crate::{Code, Kind, ObjectRef, Objects, Settings, Subject};
 /// Proof that every store whose absence means something was filled before `Inputs` is
 /// built from them: an empty store after a restart must not revoke the fleet.
 #[derive(Clone, Copy, Debug)]
-pub struct Synced(());
+pub struct SyncProof(());
 
-impl Synced {
+impl SyncProof {
     /// Kinds whose stores must be filled. Secrets and ConfigMaps are excluded: their stores are per
     /// namespace, and an unsynced one makes its references Unknown.
     pub const KINDS: [Kind; 6] = [
@@ -52,7 +52,7 @@ impl Synced {
 
 /// The answer for a Secret, ConfigMap or Namespace that was never set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unlisted {
+enum UnlistedAnswer {
     /// Offline: the files are all there is.
     Absent,
     /// Online: the object has not been read yet.
@@ -75,22 +75,22 @@ pub struct Inputs {
     undecodable: BTreeMap<(Kind, ObjectRef), String>,
     /// Objects over a memory budget, and why.
     too_expensive: BTreeMap<(Kind, ObjectRef), String>,
-    unlisted: Unlisted,
+    unlisted: UnlistedAnswer,
 }
 
 impl Inputs {
     /// Creates the inputs of a cluster. A Secret, ConfigMap or Namespace that is never set is
     /// Unknown; an object of any other kind does not exist.
-    pub fn online(_: Synced, settings: Settings) -> Self {
-        Self::empty(settings, Unlisted::Unknown)
+    pub fn online(_: SyncProof, settings: Settings) -> Self {
+        Self::empty(settings, UnlistedAnswer::Unknown)
     }
 
     /// Creates the inputs of files: an object that is never set does not exist.
     pub fn offline(settings: Settings) -> Self {
-        Self::empty(settings, Unlisted::Absent)
+        Self::empty(settings, UnlistedAnswer::Absent)
     }
 
-    fn empty(settings: Settings, unlisted: Unlisted) -> Self {
+    fn empty(settings: Settings, unlisted: UnlistedAnswer) -> Self {
         Self {
             settings,
             surfaces: BTreeMap::new(),
@@ -368,16 +368,18 @@ impl Objects for Inputs {
     fn secret(&self, key: &ObjectRef) -> Presence<Arc<SecretFacts>> {
         match (self.secrets.get(key), self.unlisted) {
             (Some(presence), _) => presence.clone(),
-            (None, Unlisted::Absent) => Presence::Absent,
-            (None, Unlisted::Unknown) => Presence::Unknown("Secret was not read yet".to_owned()),
+            (None, UnlistedAnswer::Absent) => Presence::Absent,
+            (None, UnlistedAnswer::Unknown) => {
+                Presence::Unknown("Secret was not read yet".to_owned())
+            }
         }
     }
 
     fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts {
         match (self.config_maps.get(key), self.unlisted) {
             (Some(facts), _) => facts.clone(),
-            (None, Unlisted::Absent) => ConfigMapFacts::Absent,
-            (None, Unlisted::Unknown) => {
+            (None, UnlistedAnswer::Absent) => ConfigMapFacts::Absent,
+            (None, UnlistedAnswer::Unknown) => {
                 ConfigMapFacts::Unknown("ConfigMap was not read yet".to_owned())
             }
         }
@@ -386,8 +388,8 @@ impl Objects for Inputs {
     fn namespace_labels(&self, name: &str) -> Option<BTreeMap<String, String>> {
         match (self.namespaces.get(name), self.unlisted) {
             (Some(labels), _) => Some(labels.clone()),
-            (None, Unlisted::Absent) => Some(BTreeMap::new()),
-            (None, Unlisted::Unknown) => None,
+            (None, UnlistedAnswer::Absent) => Some(BTreeMap::new()),
+            (None, UnlistedAnswer::Unknown) => None,
         }
     }
 

@@ -28,7 +28,7 @@ pub struct GivenTool {
 /// One tool: whether the agent has it, and why.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ToolExplained {
+pub struct ToolExplanation {
     pub agent: ObjectRef,
     pub tool: String,
     pub given: bool,
@@ -48,14 +48,18 @@ pub fn given_tools(compilation: &Compilation) -> impl Iterator<Item = GivenTool>
 }
 
 /// Explains the tool `name`. `compilation` is made of `objects`.
-pub fn explain_tool(objects: &dyn Objects, compilation: &Compilation, name: &str) -> ToolExplained {
+pub fn explain_tool(
+    objects: &dyn Objects,
+    compilation: &Compilation,
+    name: &str,
+) -> ToolExplanation {
     let name = &*canonical(name);
     let how = given_tools(compilation).find(|tool| tool.name == name);
     let because = match how {
         Some(_) => Vec::new(),
         None => why_not(objects, compilation, name),
     };
-    ToolExplained {
+    ToolExplanation {
         agent: compilation.agent.clone(),
         tool: name.to_owned(),
         given: how.is_some(),

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::compilation::Withheld;
+use crate::compilation::WithheldItem;
 use crate::compile::consent::open;
 use crate::reference::surface_key;
 use crate::{Compilation, Kind, ObjectRef, Objects, near};
@@ -13,7 +13,7 @@ use crate::{Compilation, Kind, ObjectRef, Objects, near};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyNot {
     /// The item was asked for, and is withheld.
-    Withheld(Withheld),
+    Withheld(WithheldItem),
     /// The name is not of the form `SURFACE.TOOL`; holds the agent's tool with the nearest name.
     NotAName(Option<String>),
     /// The Agent does not exist, or cannot be decoded.

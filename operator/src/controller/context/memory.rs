@@ -10,7 +10,7 @@ use toolcrib_manifest::Want;
 
 use crate::controller::queue::rate_limit::RateLimit;
 use crate::controller::queue::work::Work;
-use crate::controller::write::apply::Applied;
+use crate::controller::write::apply::AppliedState;
 
 /// State per agent, empty when a leader begins.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Default for Memory {
 pub struct AgentMemory {
     /// The object last found in place, by its role's number. An entry outlives its object: the API
     /// server is asked once more before the object is made again.
-    pub applied: [Option<Applied>; Role::ALL.len()],
+    pub applied: [Option<AppliedState>; Role::ALL.len()],
     /// The digests that are compiled and written, and since when. The mediators hear the same.
     pub want: Option<(Arc<Want>, Instant)>,
     pub usage_written: Option<Instant>,

@@ -22,14 +22,14 @@ use super::queue::work::{Work, WorkKind};
 use super::settings::Settings;
 use super::snapshot::content_cache::ContentCache;
 use super::snapshot::dns;
-use super::write::apply::Applied;
+use super::write::apply::AppliedState;
 use super::write::events::Events;
 use crate::certificates::leader::LeaderCertificate;
-use crate::claw::holders::Holders;
+use crate::claw::tokens::Tokens;
 use crate::leadership::Leadership;
 use crate::link::state::State as Link;
 use crate::metrics::Metrics;
-use crate::objects::store::{Change, Stored};
+use crate::objects::store::{Change, StoreObject};
 use crate::objects::stores::Stores;
 use memory::Memory;
 
@@ -49,7 +49,7 @@ pub struct Context {
     pub certificate: Arc<LeaderCertificate>,
     pub link: Arc<Link>,
     /// The tokens that open claw-api.
-    pub holders: Arc<Holders>,
+    pub tokens: Arc<Tokens>,
     /// Events that a revocation's time is counted from.
     pub pending_since: PendingSince,
     memory: Mutex<Memory>,
@@ -72,7 +72,7 @@ impl Context {
             leadership: Arc::new(Leadership::new(metrics.leader.clone())),
             certificate: Arc::default(),
             link: Arc::new(Link::new(metrics.clone())),
-            holders: Arc::default(),
+            tokens: Arc::default(),
             metrics,
             pending_since: PendingSince::default(),
             memory: Mutex::new(Memory::default()),
@@ -86,11 +86,11 @@ impl Context {
     }
 
     /// The object last found in place, in that role for the agent.
-    pub fn applied(&self, agent: &ObjectRef, role: Role) -> Option<Applied> {
+    pub fn applied(&self, agent: &ObjectRef, role: Role) -> Option<AppliedState> {
         self.memory().agents.get(agent)?.applied[role as usize]
     }
 
-    pub fn set_applied(&self, agent: &ObjectRef, role: Role, applied: Applied) {
+    pub fn set_applied(&self, agent: &ObjectRef, role: Role, applied: AppliedState) {
         let mut memory = self.memory();
         let remembered = memory.agents.entry(agent.clone()).or_default();
         remembered.applied[role as usize] = Some(applied);
@@ -118,7 +118,7 @@ impl Context {
         *self.memory() = Memory::default();
         self.pending_since.forget();
         self.dependents.clear();
-        self.holders.begin([]);
+        self.tokens.begin([]);
         self.link.begin(self.leadership.first_number());
     }
 
@@ -187,7 +187,7 @@ impl Context {
     }
 
     /// Bookkeeping that follows a change of a store.
-    pub fn changed<K: Stored>(&self, change: &Change<K>) {
+    pub fn changed<K: StoreObject>(&self, change: &Change<K>) {
         let gone = change.new.is_none();
         if !gone {
             return;

@@ -19,13 +19,13 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use super::Dependents;
 use crate::controller::digest::digest;
 use crate::controller::queue::work::{Work, WorkKind};
-use crate::objects::decode::{Decoded, MetaOf, Whole};
+use crate::objects::decode::{DecodedObject, KindWithStatus, MetaOf};
 use crate::objects::metadata::ObjectMetadata;
-use crate::objects::store::{Change, Store, Stored};
+use crate::objects::store::{Change, Store, StoreObject};
 use crate::objects::stores::Stores;
 
 /// An object whose changes the controller is told of.
-pub trait Watched: Stored {
+pub trait WatchedObject: StoreObject {
     /// Whether anything that the controller reads may differ between two versions.
     fn differs(_old: &Self, _new: &Self) -> bool {
         true
@@ -44,7 +44,7 @@ pub trait Watched: Stored {
 }
 
 /// The work that is to look again after `change`, which is in the stores already.
-pub fn affected<K: Watched>(
+pub fn affected<K: WatchedObject>(
     change: &Change<K>,
     stores: &Stores,
     dependents: &Dependents,
@@ -67,9 +67,12 @@ pub fn affected<K: Watched>(
 
 /// All work there is, for a start and for the periodic second look.
 pub fn everything(stores: &Stores) -> BTreeSet<Work> {
-    fn add<K: Resource + Clone>(store: &Store<Decoded<K>>, kind: WorkKind, all: &mut BTreeSet<Work>)
-    where
-        Decoded<K>: Stored,
+    fn add<K: Resource + Clone>(
+        store: &Store<DecodedObject<K>>,
+        kind: WorkKind,
+        all: &mut BTreeSet<Work>,
+    ) where
+        DecodedObject<K>: StoreObject,
     {
         all.extend(store.all().iter().map(|object| kind.work(key(&**object))));
     }
@@ -82,13 +85,13 @@ pub fn everything(stores: &Stores) -> BTreeSet<Work> {
     all
 }
 
-fn key(object: &impl Stored) -> ObjectRef {
+fn key(object: &impl StoreObject) -> ObjectRef {
     let id = object.id();
     ObjectRef::new(id.namespace, id.name)
 }
 
 /// A kind of Toolcrib's.
-trait Ours: Whole + Keys {
+trait ToolcribKind: KindWithStatus + Keys {
     const WORK: WorkKind;
 
     /// The keys that an object of this name may be the answer to although it cannot be used.
@@ -97,15 +100,15 @@ trait Ours: Whole + Keys {
     }
 }
 
-impl Ours for Agent {
+impl ToolcribKind for Agent {
     const WORK: WorkKind = WorkKind::Agent;
 }
 
-impl Ours for Surface {
+impl ToolcribKind for Surface {
     const WORK: WorkKind = WorkKind::Surface;
 }
 
-impl Ours for ToolGrant {
+impl ToolcribKind for ToolGrant {
     const WORK: WorkKind = WorkKind::ToolGrant;
 
     /// It may have named any agent of its namespace.
@@ -118,15 +121,15 @@ impl Ours for ToolGrant {
     }
 }
 
-impl Ours for ToolDefaults {
+impl ToolcribKind for ToolDefaults {
     const WORK: WorkKind = WorkKind::ToolDefaults;
 }
 
-impl Ours for ModelProvider {
+impl ToolcribKind for ModelProvider {
     const WORK: WorkKind = WorkKind::ModelProvider;
 }
 
-impl<K: Ours> Watched for Decoded<K> {
+impl<K: ToolcribKind> WatchedObject for DecodedObject<K> {
     fn differs(old: &Self, new: &Self) -> bool {
         // Its body was put out, or has come back, with no other version.
         if old.object.is_ok() != new.object.is_ok() {
@@ -162,7 +165,7 @@ fn rotation(meta: &ObjectMeta) -> Option<&String> {
     meta.annotations.as_ref()?.get(names::ROTATE_ANNOTATION)
 }
 
-impl Watched for Decoded<Service> {
+impl WatchedObject for DecodedObject<Service> {
     /// Services carry no generation; their spec is small enough to compare.
     fn differs(old: &Self, new: &Self) -> bool {
         match (&old.object, &new.object) {
@@ -183,7 +186,7 @@ impl Watched for Decoded<Service> {
     }
 }
 
-impl Watched for MetaOf<Namespace> {
+impl WatchedObject for MetaOf<Namespace> {
     /// Its labels decide which surfaces of other namespaces its agents may use.
     fn differs(old: &Self, new: &Self) -> bool {
         old.meta().labels != new.meta().labels
@@ -198,7 +201,7 @@ impl Watched for MetaOf<Namespace> {
     }
 }
 
-impl Watched for ObjectMetadata<Secret> {
+impl WatchedObject for ObjectMetadata<Secret> {
     fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         [Key::Object(Kind::Secret, key(self))].into()
     }
@@ -208,7 +211,7 @@ impl Watched for ObjectMetadata<Secret> {
     }
 }
 
-impl Watched for ObjectMetadata<ConfigMap> {
+impl WatchedObject for ObjectMetadata<ConfigMap> {
     fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         [Key::Object(Kind::ConfigMap, key(self))].into()
     }
@@ -218,7 +221,7 @@ impl Watched for ObjectMetadata<ConfigMap> {
     }
 }
 
-impl Watched for ObjectMetadata<NetworkPolicy> {
+impl WatchedObject for ObjectMetadata<NetworkPolicy> {
     fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         BTreeSet::new()
     }
@@ -228,7 +231,7 @@ impl Watched for ObjectMetadata<NetworkPolicy> {
     }
 }
 
-impl Watched for ObjectMetadata<Pod> {
+impl WatchedObject for ObjectMetadata<Pod> {
     /// A pod's own status changes often and says nothing to us.
     fn differs(old: &Self, new: &Self) -> bool {
         let read = |pod: &Self| (pod.label(names::AGENT_LABEL).map(str::to_owned), pod.ending);
@@ -247,7 +250,7 @@ impl Watched for ObjectMetadata<Pod> {
 /// The work of the agent that a label of an object names.
 fn of_agent<K>(object: &ObjectMetadata<K>, label: &str) -> Option<Work>
 where
-    ObjectMetadata<K>: Stored,
+    ObjectMetadata<K>: StoreObject,
 {
     let agent = object.label(label)?;
     let agent = ObjectRef::new(object.id().namespace, agent);

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolcrib_compile::{ObjectRef, Objects};
 
-use super::affected::{Watched, affected, everything};
+use super::affected::{WatchedObject, affected, everything};
 use super::*;
 use crate::controller::queue::work::WorkKind;
 use crate::controller::snapshot::tests::worlds::{OBJECTS, World, ours, world};
@@ -17,7 +17,7 @@ use crate::controller::snapshot::tests::{
     FromInputs, inputs, object, results, snapshot, stores, subject,
 };
 use crate::objects::store::{Store, StoreWriter};
-use crate::objects::stores::{Scoped, Stores};
+use crate::objects::stores::{ScopedStore, Stores};
 
 /// Looks once for each work, and returns the results.
 fn look(
@@ -49,13 +49,13 @@ fn put<K>(
     object: Value,
 ) -> BTreeSet<Work>
 where
-    K: Watched + DeserializeOwned,
+    K: WatchedObject + DeserializeOwned,
 {
     let object = serde_json::from_value(object).expect("an object of its kind");
     apply(store, stores, dependents, Event::Apply(object))
 }
 
-fn apply<K: Watched>(
+fn apply<K: WatchedObject>(
     store: &Store<K>,
     stores: &Stores,
     dependents: &Dependents,
@@ -71,7 +71,7 @@ fn apply<K: Watched>(
 /// The store of a kind, for a call of a generic function.
 macro_rules! with_store {
     ($kind:expr, $stores:expr, $store:ident => $do:expr) => {{
-        let (Scoped::Cluster(secrets), Scoped::Cluster(config_maps)) =
+        let (ScopedStore::Cluster(secrets), ScopedStore::Cluster(config_maps)) =
             (&$stores.secrets, &$stores.config_maps)
         else {
             panic!("cluster-wide")
@@ -124,7 +124,7 @@ fn delete<K>(
     object: Value,
 ) -> BTreeSet<Work>
 where
-    K: Watched + DeserializeOwned,
+    K: WatchedObject + DeserializeOwned,
 {
     let object = serde_json::from_value(object).expect("an object of its kind");
     apply(store, stores, dependents, Event::Delete(object))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use kube::Resource;
 use toolcrib_compile::{
-    Compilation, ObjectRef, Objects, Synced, ToolExplained, compile, explain_tool, floor,
+    Compilation, ObjectRef, Objects, SyncProof, ToolExplanation, compile, explain_tool, floor,
 };
 use toolcrib_crds::Agent;
 use toolcrib_manifest::Floor;
@@ -21,16 +21,16 @@ use super::ask::Asker;
 use super::report;
 use super::secrets::SecretVersions;
 use super::{ReconcileError, objects, outcome, secrets};
-use crate::claw::holders::holdings;
+use crate::claw::tokens::token_grants;
 use crate::controller::context::Context;
 use crate::controller::queue::Completion;
 use crate::controller::queue::pending_since::Look;
 use crate::controller::queue::work::Work;
 use crate::controller::status::counted;
-use crate::objects::decode::Decoded;
+use crate::objects::decode::DecodedObject;
 
 /// Publishes the agent's allowlist, and writes no object.
-pub(super) async fn publish(context: &Context, work: &Work, synced: Synced) {
+pub(super) async fn publish(context: &Context, work: &Work, synced: SyncProof) {
     let look = context.pending_since.look(&work.key);
     match there(context, &work.key) {
         None => {
@@ -41,7 +41,7 @@ pub(super) async fn publish(context: &Context, work: &Work, synced: Synced) {
             compiled(context, work, synced, look).await;
         }
         // What it was compiled to stands, but not what it may ask the operator.
-        Some(_) => context.holders.forget(&work.key),
+        Some(_) => context.tokens.forget(&work.key),
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn publish(context: &Context, work: &Work, synced: Synced) {
 pub(super) async fn agent(
     context: &Context,
     work: &Work,
-    synced: Synced,
+    synced: SyncProof,
 ) -> Result<Completion, ReconcileError> {
     let key = &work.key;
     let look = context.pending_since.look(key);
@@ -63,7 +63,7 @@ pub(super) async fn agent(
     let agent = match (readable(&stored), &stored.object) {
         (Some(agent), _) => agent,
         (None, Err(why)) => {
-            context.holders.forget(key);
+            context.tokens.forget(key);
             report::unreadable::<Agent>(context, work, &stored, why).await?;
             return Ok(Completion::Settled);
         }
@@ -87,7 +87,7 @@ pub(super) async fn agent(
 
 /// Why the agent has a tool, or has it not, as it is compiled now. Writes nothing, and reads no
 /// Secret. `None`: there is no such agent, it does not read, or not everything is listed.
-pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option<ToolExplained> {
+pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option<ToolExplanation> {
     let synced = context.stores.synced()?;
     let known = SecretVersions::default();
     let mut asker = Asker::new(context, synced, None);
@@ -99,7 +99,7 @@ pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option
 }
 
 /// The agent as it is compiled; `None`: it cannot be read, so that what was compiled stands.
-fn readable(stored: &Decoded<Agent>) -> Option<Arc<Agent>> {
+fn readable(stored: &DecodedObject<Agent>) -> Option<Arc<Agent>> {
     match &stored.object {
         Ok(agent) => Some(Arc::clone(agent)),
         Err(why) => why.bare_agent().map(Arc::new),
@@ -107,7 +107,7 @@ fn readable(stored: &Decoded<Agent>) -> Option<Arc<Agent>> {
 }
 
 /// The agent, unless it is gone or going.
-fn there(context: &Context, agent: &ObjectRef) -> Option<Arc<Decoded<Agent>>> {
+fn there(context: &Context, agent: &ObjectRef) -> Option<Arc<DecodedObject<Agent>>> {
     let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
     stored.meta().deletion_timestamp.is_none().then_some(stored)
 }
@@ -116,7 +116,7 @@ fn there(context: &Context, agent: &ObjectRef) -> Option<Arc<Decoded<Agent>>> {
 async fn compiled(
     context: &Context,
     work: &Work,
-    synced: Synced,
+    synced: SyncProof,
     look: Look<'_>,
 ) -> Option<(Compilation, SecretVersions)> {
     let key = &work.key;
@@ -135,8 +135,8 @@ async fn compiled(
     // hear what is taken away.
     publish_allowlist(context, key, Some(&floor(&compiled)), look);
     if let Some(surface) = context.settings.claw_api_surface() {
-        let held = holdings(&compiled, &surface, |reference| known.value(reference));
-        context.holders.compiled(key, held);
+        let grants = token_grants(&compiled, &surface, |reference| known.value(reference));
+        context.tokens.set(key, grants);
     }
     Some((compiled, known))
 }
@@ -144,7 +144,7 @@ async fn compiled(
 /// Publishes what the agent's mediators may still use; `None`: nothing, the Agent was deleted.
 fn publish_allowlist(context: &Context, agent: &ObjectRef, floor: Option<&Floor>, look: Look<'_>) {
     if floor.is_none() {
-        context.holders.forget(agent);
+        context.tokens.forget(agent);
     }
     context.link.publish(agent, floor, look.done());
 }

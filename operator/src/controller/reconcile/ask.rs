@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_compile::{
-    ConfigMapFacts, Key, MOST_ROUNDS, ObjectRef, Objects, Presence, SecretFacts, Synced,
+    ConfigMapFacts, Key, MOST_ROUNDS, ObjectRef, Objects, Presence, SecretFacts, SyncProof,
 };
 
 use super::computed;
@@ -22,7 +22,7 @@ use crate::controller::snapshot::{Material, Snapshot};
 /// Asks questions for one piece of work, which depends on the answers from then on.
 pub(super) struct Asker<'a> {
     context: &'a Context,
-    synced: Synced,
+    synced: SyncProof,
     /// `None`: nothing depends on the answers.
     observation: Option<Observation<'a>>,
     /// ConfigMaps that were read for this piece of work.
@@ -38,7 +38,7 @@ pub(super) struct Answer<T> {
 impl<'a> Asker<'a> {
     pub(super) fn new(
         context: &'a Context,
-        synced: Synced,
+        synced: SyncProof,
         observation: Option<Observation<'a>>,
     ) -> Self {
         Self {

@@ -19,7 +19,7 @@ use super::put::put;
 use super::{pods, secrets};
 use crate::controller::context::Context;
 use crate::controller::status::Notice;
-use crate::controller::write::apply::{self, ApplyError, Desired, Ownership};
+use crate::controller::write::apply::{self, ApplyError, DesiredObject, Ownership};
 
 /// The tokens of an agent after its identity Secret was written.
 #[derive(Default)]
@@ -75,7 +75,7 @@ pub(super) async fn write(
         .iter()
         .map(|(key, value)| (key.clone(), value.expose().as_bytes().to_vec()))
         .collect();
-    let desired = Desired {
+    let desired = DesiredObject {
         role: Role::Identity,
         key,
         labels: object.labels,

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use toolcrib_compile::{Compilation, Materialized, Network, ObjectRef, Role, materialize};
+use toolcrib_compile::{Compilation, CompiledSecret, Network, ObjectRef, Role, materialize};
 use toolcrib_crds::Agent;
 
 use super::ReconcileError;
@@ -20,13 +20,13 @@ use super::secrets::SecretVersions;
 use super::{identity_secret, secrets};
 use crate::controller::context::Context;
 use crate::controller::status::Notice;
-use crate::controller::write::apply::{self, ApplyError, Desired};
+use crate::controller::write::apply::{self, ApplyError, DesiredObject};
 use crate::controller::write::managed_object::{self, ManagedObject};
 
 /// The result of writing an agent's objects.
 #[derive(Default)]
 pub(super) struct WriteResult {
-    pub materialized: Option<Materialized>,
+    pub materialized: Option<CompiledSecret>,
     /// When earlier tokens may go without an event.
     pub look_again: Option<Duration>,
     /// Set where the runner's token is another than before.
@@ -82,7 +82,7 @@ async fn apply_all(
     context: &Context,
     agent: &Agent,
     compiled: &Compilation,
-    materialized: &Materialized,
+    materialized: &CompiledSecret,
     errors: &mut Vec<ReconcileError>,
 ) {
     for role in Role::ALL {
@@ -92,7 +92,7 @@ async fn apply_all(
             Role::Manifest | Role::Context | Role::Network => compiled.object(role),
         };
         let Some(object) = object else { continue };
-        let mut desired = Desired {
+        let mut desired = DesiredObject {
             role,
             key: object.key,
             labels: object.labels,

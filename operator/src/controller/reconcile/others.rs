@@ -6,7 +6,7 @@
 //! Invariant: of these objects only the status is written, and nothing is compiled.
 
 use toolcrib_compile::{
-    ObjectRef, Objects, Synced, check_defaults, check_grant, check_provider, check_surface,
+    ObjectRef, Objects, SyncProof, check_defaults, check_grant, check_provider, check_surface,
 };
 use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
 
@@ -16,12 +16,12 @@ use super::report;
 use super::secrets::SecretVersions;
 use crate::controller::context::Context;
 use crate::controller::queue::work::Work;
-use crate::controller::status::{OfDefaults, OfGrant};
+use crate::controller::status::{ToolDefaultsReport, ToolGrantReport};
 
 pub(super) async fn surface(
     context: &Context,
     work: &Work,
-    synced: Synced,
+    synced: SyncProof,
 ) -> Result<(), ReconcileError> {
     let report = checked(context, work, synced, check_surface).await?;
     report::other::<Surface, _>(context, work, &context.stores.surfaces, report).await?;
@@ -31,7 +31,7 @@ pub(super) async fn surface(
 pub(super) async fn grant(
     context: &Context,
     work: &Work,
-    synced: Synced,
+    synced: SyncProof,
 ) -> Result<(), ReconcileError> {
     let report = checked(context, work, synced, check_grant).await?;
     let stored = context
@@ -43,7 +43,7 @@ pub(super) async fn grant(
         .and_then(|stored| stored.object.as_ref().ok())
         .map(|grant| grant.spec.agents.clone())
         .unwrap_or_default();
-    let report = report.map(|report| OfGrant { report, agents });
+    let report = report.map(|report| ToolGrantReport { report, agents });
     report::other::<ToolGrant, _>(context, work, &context.stores.grants, report).await?;
     Ok(())
 }
@@ -51,10 +51,10 @@ pub(super) async fn grant(
 pub(super) async fn defaults(
     context: &Context,
     work: &Work,
-    synced: Synced,
+    synced: SyncProof,
 ) -> Result<(), ReconcileError> {
     let report = checked(context, work, synced, check_defaults).await?;
-    let report = report.map(OfDefaults);
+    let report = report.map(ToolDefaultsReport);
     report::other::<ToolDefaults, _>(context, work, &context.stores.defaults, report).await?;
     Ok(())
 }
@@ -62,7 +62,7 @@ pub(super) async fn defaults(
 pub(super) async fn provider(
     context: &Context,
     work: &Work,
-    synced: Synced,
+    synced: SyncProof,
 ) -> Result<(), ReconcileError> {
     let report = checked(context, work, synced, check_provider).await?;
     report::other::<ModelProvider, _>(context, work, &context.stores.providers, report).await?;
@@ -74,7 +74,7 @@ pub(super) async fn provider(
 async fn checked<T>(
     context: &Context,
     work: &Work,
-    synced: Synced,
+    synced: SyncProof,
     check: fn(&dyn Objects, &ObjectRef) -> Option<T>,
 ) -> Result<Option<T>, ReconcileError> {
     let observation = context.dependents.observe(work);

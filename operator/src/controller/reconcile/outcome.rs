@@ -22,7 +22,7 @@ use crate::controller::context::Context;
 use crate::controller::context::memory::Memory;
 use crate::controller::queue::Completion;
 use crate::controller::queue::work::{Work, WorkKind};
-use crate::controller::status::{AgentFacts, Written, counted};
+use crate::controller::status::{AgentFacts, WriteOutcome, counted};
 use crate::controller::write::apply::ApplyError;
 use crate::link::reports::News;
 
@@ -181,15 +181,15 @@ fn created(agent: &Agent) -> Option<Timestamp> {
     Some(created.0)
 }
 
-fn written(errors: &[ReconcileError]) -> Written {
+fn written(errors: &[ReconcileError]) -> WriteOutcome {
     let conflict = errors.iter().find_map(|error| match error {
         ReconcileError::Apply(conflict @ ApplyError::Conflict { .. }) => Some(conflict.to_string()),
         _ => None,
     });
     match (conflict, errors.first()) {
-        (Some(conflict), _) => Written::Conflict(conflict),
-        (None, Some(error)) => Written::Failed(chain(error)),
-        (None, None) => Written::Done,
+        (Some(conflict), _) => WriteOutcome::Conflict(conflict),
+        (None, Some(error)) => WriteOutcome::Failed(chain(error)),
+        (None, None) => WriteOutcome::Done,
     }
 }
 

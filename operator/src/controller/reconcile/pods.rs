@@ -16,7 +16,7 @@ use toolcrib_manifest::{Digests, RunnerAccess, Want};
 use crate::controller::context::Context;
 use crate::controller::status::{PodNews, PodState, TokenFault};
 use crate::objects::metadata::ObjectMetadata;
-use crate::objects::store::Stored;
+use crate::objects::store::StoreObject;
 
 /// What the agent's pods say, and when one of them becomes overdue. `want`: what is written
 /// for them, and since when.

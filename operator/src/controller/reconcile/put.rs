@@ -5,16 +5,16 @@ use toolcrib_crds::Agent;
 
 use super::ReconcileError;
 use crate::controller::context::Context;
-use crate::controller::write::apply::{self, Desired, Verb};
+use crate::controller::write::apply::{self, DesiredObject, Verb};
 use crate::controller::write::managed_object::ManagedObject;
-use crate::objects::stores::Scoped;
+use crate::objects::stores::ScopedStore;
 
 /// Applies one object, and remembers the one that is in place.
 pub(super) async fn put<K: ManagedObject>(
     context: &Context,
-    store: &Scoped<K>,
+    store: &ScopedStore<K>,
     agent: &Agent,
-    desired: &Desired,
+    desired: &DesiredObject,
 ) -> Result<(), ReconcileError> {
     let owner = apply::owner(agent);
     let of_agent = ObjectRef::new(&*desired.key.namespace, &*owner.name);

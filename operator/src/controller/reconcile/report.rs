@@ -15,11 +15,11 @@ use toolcrib_crds::{Agent, AgentStatus, StateReason};
 use crate::controller::context::Context;
 use crate::controller::digest::digest;
 use crate::controller::queue::work::{Work, WorkKind};
-use crate::controller::status::{self, AgentFacts, Notice, Reported, Written, sentence};
+use crate::controller::status::{self, AgentFacts, Notice, StatusReport, WriteOutcome, sentence};
 use crate::controller::write::events::Warning;
 use crate::controller::write::merge_patch::merge_patch;
 use crate::metrics::Finding;
-use crate::objects::decode::{Decoded, Undecodable, Whole, text};
+use crate::objects::decode::{DecodedObject, KindWithStatus, Undecodable, text};
 use crate::objects::store::Store;
 
 /// Events per object and reconcile: a hundred missing tools are told by status.
@@ -64,9 +64,9 @@ fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
     };
     let mut warnings = Vec::new();
     match &facts.written {
-        Written::Done => {}
-        Written::Conflict(what) => warnings.push(warning(StateReason::Conflict, what)),
-        Written::Failed(why) => warnings.push(warning(StateReason::ApplyFailed, why)),
+        WriteOutcome::Done => {}
+        WriteOutcome::Conflict(what) => warnings.push(warning(StateReason::Conflict, what)),
+        WriteOutcome::Failed(why) => warnings.push(warning(StateReason::ApplyFailed, why)),
     }
     let of_pods = status::pod_warnings(&facts.written, &facts.pods).into_iter();
     warnings.extend(of_pods.map(|(reason, note)| Warning {
@@ -105,12 +105,13 @@ pub async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<
 pub async fn other<K, R>(
     context: &Context,
     work: &Work,
-    store: &Store<Decoded<K>>,
+    store: &Store<DecodedObject<K>>,
     report: Option<R>,
 ) -> Result<(), ReportError>
 where
-    K: Whole<Status = R::Status> + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    R: Reported,
+    K: KindWithStatus<Status = R::Status>
+        + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    R: StatusReport,
 {
     let Some(stored) = store.get(&work.key.namespace, &work.key.name) else {
         context.memory().findings.remove(work);
@@ -141,11 +142,11 @@ where
 pub async fn unreadable<K>(
     context: &Context,
     work: &Work,
-    stored: &Decoded<K>,
+    stored: &DecodedObject<K>,
     why: &Undecodable,
 ) -> Result<(), ReportError>
 where
-    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let warning = Warning {
         reason: why.code.name().to_owned(),
@@ -208,10 +209,10 @@ pub async fn panicked(context: &Context, work: &Work) -> Result<(), ReportError>
 async fn panicked_over<K>(
     context: &Context,
     work: &Work,
-    store: &Store<Decoded<K>>,
+    store: &Store<DecodedObject<K>>,
 ) -> Result<(), ReportError>
 where
-    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let Some(stored) = store.get(&work.key.namespace, &work.key.name) else {
         return Ok(());
@@ -242,7 +243,7 @@ async fn write_status<K>(
     after: &impl Serialize,
 ) -> Result<(), ReportError>
 where
-    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     context
         .memory()
@@ -264,12 +265,12 @@ async fn patch_status<K>(
     change: Value,
 ) -> Result<(), ReportError>
 where
-    K: Whole + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     if !context.leading() {
         return Ok(());
     }
-    let api: Api<Decoded<K>> = Api::namespaced(context.client.clone(), &work.key.namespace);
+    let api: Api<DecodedObject<K>> = Api::namespaced(context.client.clone(), &work.key.namespace);
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
@@ -377,7 +378,7 @@ mod tests {
             let mut object = object.clone();
             object["status"] = status.clone();
             let text = object.to_string();
-            serde_json::from_str::<Decoded<Surface>>(&text).expect("metadata is there")
+            serde_json::from_str::<DecodedObject<Surface>>(&text).expect("metadata is there")
         };
         let at = |second| jiff::Timestamp::from_second(second).expect("a time");
         let change = |status: &Value, second| {

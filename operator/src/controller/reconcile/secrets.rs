@@ -20,7 +20,7 @@ use toolcrib_manifest::SecretText;
 
 use super::ReconcileError;
 use crate::controller::context::Context;
-use crate::controller::snapshot::content_cache::{Content, Read, Values};
+use crate::controller::snapshot::content_cache::{Content, SecretRead, Values};
 use crate::controller::write::apply::{self, Ownership};
 use crate::controller::write::managed_object::ManagedObject;
 use crate::objects::metadata::ObjectMetadata;
@@ -99,13 +99,13 @@ pub(super) async fn read(context: &Context, compiled: &Compilation) -> SecretVer
             .await
         {
             Ok(None) => {}
-            Ok(Some(Read::OverBudget(why))) => {
+            Ok(Some(SecretRead::OverBudget(why))) => {
                 known.unread.insert(key, why.to_string());
             }
-            Ok(Some(Read::Cached(content))) => {
+            Ok(Some(SecretRead::Cached(content))) => {
                 known.held.insert(key, content);
             }
-            Ok(Some(Read::Fetched(content))) => {
+            Ok(Some(SecretRead::Fetched(content))) => {
                 // Keys are known now: surfaces and providers can say which are missing.
                 let mut users = context
                     .dependents

@@ -23,7 +23,7 @@ use toolcrib_manifest::SecretText;
 
 use crate::objects::budget::{Budget, Shortage};
 use crate::objects::decode::BASE_WEIGHT;
-use crate::objects::stores::{Scoped, Version};
+use crate::objects::stores::{ScopedStore, Version};
 use kube::Resource;
 
 /// The size up to which one of the operator's own Secrets, the tokens of one agent, is not budgeted.
@@ -52,7 +52,7 @@ pub struct Values(Box<[(String, SecretText)]>);
 
 /// The result of reading a Secret.
 #[derive(Debug)]
-pub enum Read {
+pub enum SecretRead {
     Cached(Arc<Content<Values>>),
     Fetched(Arc<Content<Values>>),
     /// The namespace has no room for it.
@@ -141,7 +141,11 @@ impl ContentCache {
 
     /// What is known of a Secret without reading it now. Its keys are known once any
     /// compilation has read this version.
-    pub fn secret_facts(&self, store: &Scoped<Secret>, key: &ObjectRef) -> Presence<SecretFacts> {
+    pub fn secret_facts(
+        &self,
+        store: &ScopedStore<Secret>,
+        key: &ObjectRef,
+    ) -> Presence<SecretFacts> {
         match store.look_up(key) {
             Presence::Present(found) => {
                 let Some(version) = Version::of(&*found) else {
@@ -168,17 +172,17 @@ impl ContentCache {
     /// read may be newer than what the watch has brought. `None`: it is not there.
     pub async fn read_secret(
         &self,
-        store: &Scoped<Secret>,
+        store: &ScopedStore<Secret>,
         key: &ObjectRef,
-    ) -> Result<Option<Read>, kube::Error> {
+    ) -> Result<Option<SecretRead>, kube::Error> {
         let Some(version) = present(store, key) else {
             return Ok(None);
         };
         if let Some(why) = self.shortage(Kind::Secret, key, &version) {
-            return Ok(Some(Read::OverBudget(why)));
+            return Ok(Some(SecretRead::OverBudget(why)));
         }
         if let Some(content) = self.secrets.get(key, &version) {
-            return Ok(Some(Read::Cached(content)));
+            return Ok(Some(SecretRead::Cached(content)));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
         let Some(secret) = api.get_opt(&key.name).await? else {
@@ -204,20 +208,20 @@ impl ContentCache {
         let counts = !ours || bytes > OWN_SECRET;
         if counts && let Err(why) = self.enter(Kind::Secret, key, &version, created, bytes) {
             self.secrets.forget(key);
-            return Ok(Some(Read::OverBudget(why)));
+            return Ok(Some(SecretRead::OverBudget(why)));
         }
         let values = data
             .into_iter()
             .filter_map(|(key, bytes)| Some((key, credential_value(bytes.0)?)))
             .collect();
         let content = self.secrets.put(key.clone(), version, values);
-        Ok(Some(Read::Fetched(content)))
+        Ok(Some(SecretRead::Fetched(content)))
     }
 
     /// The values of the version that the store names, if they were read.
     pub fn secret_values(
         &self,
-        store: &Scoped<Secret>,
+        store: &ScopedStore<Secret>,
         key: &ObjectRef,
     ) -> Option<Arc<Content<Values>>> {
         self.secrets.get(key, &present(store, key)?)
@@ -227,7 +231,7 @@ impl ContentCache {
     /// to be read.
     pub fn config_map_facts(
         &self,
-        store: &Scoped<ConfigMap>,
+        store: &ScopedStore<ConfigMap>,
         key: &ObjectRef,
     ) -> Option<ConfigMapFacts> {
         let version = match store.look_up(key) {
@@ -248,7 +252,11 @@ impl ContentCache {
 
     /// The version of a ConfigMap that the store names; while it cannot be read, the content of
     /// the last version that could be.
-    pub async fn config_map(&self, store: &Scoped<ConfigMap>, key: &ObjectRef) -> ConfigMapFacts {
+    pub async fn config_map(
+        &self,
+        store: &ScopedStore<ConfigMap>,
+        key: &ObjectRef,
+    ) -> ConfigMapFacts {
         if let Some(facts) = self.config_map_facts(store, key) {
             return facts;
         }
@@ -402,7 +410,7 @@ impl ContentCache {
     }
 }
 
-fn present<K>(store: &Scoped<K>, key: &ObjectRef) -> Option<Version>
+fn present<K>(store: &ScopedStore<K>, key: &ObjectRef) -> Option<Version>
 where
     K: Resource<DynamicType = ()>,
 {
@@ -486,7 +494,7 @@ mod tests {
                 Client::new(service, "pond"),
                 Arc::new(Budget::new(usize::MAX, usize::MAX)),
             );
-            let store = Scoped::new(&SecretScope::Cluster);
+            let store = ScopedStore::new(&SecretScope::Cluster);
             let (_, watched_store) = store.each().remove(0);
             let mut writer = StoreWriter::new(watched_store);
             for (index, ((watched, read), expected)) in steps.into_iter().enumerate() {

@@ -22,11 +22,11 @@ use std::sync::Arc;
 use kube::Resource;
 use toolcrib_compile::{
     ConfigMapFacts, Inputs, Key, Kind, List, ObjectRef, Objects, Presence, SecretFacts,
-    ServiceFacts, Settings, Synced, Unusable,
+    ServiceFacts, Settings, SyncProof, Unusable,
 };
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use crate::objects::decode::{Decoded, note_undecodable};
+use crate::objects::decode::{DecodedObject, note_undecodable};
 use crate::objects::stores::Stores;
 
 /// The known facts about Secrets and ConfigMaps.
@@ -52,7 +52,7 @@ impl<'a> Snapshot<'a> {
     /// `look` is told each key before it is answered.
     pub fn new(
         stores: &'a Stores,
-        synced: Synced,
+        synced: SyncProof,
         settings: Settings,
         material: &'a dyn Material,
         look: &'a dyn Fn(&Key),
@@ -168,7 +168,7 @@ impl<'a> Snapshot<'a> {
     fn put_all<K: Resource + Clone>(
         &self,
         kind: Kind,
-        found: Vec<Arc<Decoded<K>>>,
+        found: Vec<Arc<DecodedObject<K>>>,
         set: fn(&mut Inputs, Arc<K>),
     ) {
         for found in found.iter().filter(|found| found.object.is_ok()) {
@@ -181,7 +181,7 @@ impl<'a> Snapshot<'a> {
         &self,
         kind: Kind,
         key: &ObjectRef,
-        found: Option<&Decoded<K>>,
+        found: Option<&DecodedObject<K>>,
         set: impl Fn(&mut Inputs, Arc<K>),
     ) {
         if !self.taken.borrow_mut().insert((kind, key.clone())) {

@@ -16,8 +16,8 @@ use worlds::{OBJECTS, World, world};
 use super::*;
 use crate::controller::digest::digest;
 use crate::objects::decode::MetaOf;
-use crate::objects::store::{Store, StoreWriter, Stored};
-use crate::objects::stores::{Scoped, SecretScope};
+use crate::objects::store::{Store, StoreObject, StoreWriter};
+use crate::objects::stores::{ScopedStore, SecretScope};
 
 /// The facts about Secrets and ConfigMaps that these inputs hold.
 pub struct FromInputs(pub Inputs);
@@ -60,7 +60,7 @@ pub fn object(text: &str) -> Value {
     object
 }
 
-fn fill<K: Stored + DeserializeOwned>(store: &Store<K>, world: &World, kind: Kind) {
+fn fill<K: StoreObject + DeserializeOwned>(store: &Store<K>, world: &World, kind: Kind) {
     let mut writer = StoreWriter::new(store.clone());
     writer.apply(Event::Init);
     for (_, text) in world.iter().filter(|(name, _)| subject(name).0 == kind) {
@@ -79,7 +79,7 @@ pub fn stores(world: &World) -> Stores {
     fill(&stores.providers, world, Kind::ModelProvider);
     fill(&stores.services, world, Kind::Service);
     fill::<MetaOf<Namespace>>(&stores.namespaces, world, Kind::Namespace);
-    let (Scoped::Cluster(secrets), Scoped::Cluster(config_maps)) =
+    let (ScopedStore::Cluster(secrets), ScopedStore::Cluster(config_maps)) =
         (&stores.secrets, &stores.config_maps)
     else {
         panic!("cluster-wide")
@@ -112,7 +112,7 @@ pub fn snapshot<'a>(
     material: &'a FromInputs,
     look: &'a dyn Fn(&Key),
 ) -> Snapshot<'a> {
-    let synced = Synced::check(&Synced::KINDS.into()).expect("all kinds are named");
+    let synced = SyncProof::check(&SyncProof::KINDS.into()).expect("all kinds are named");
     Snapshot::new(stores, synced, Settings::default(), material, look)
 }
 

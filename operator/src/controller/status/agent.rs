@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 use toolcrib_compile::{
     CredentialKind, Diagnostic, FeedSummary, GrantSource, Kind, Network, ObjectRef, Severity,
-    Subject, ToolSummary, Withheld, all_not_accepted,
+    Subject, ToolSummary, WithheldItem, all_not_accepted,
 };
 use toolcrib_crds::{
     AgentStatus, ConditionStatus, ConditionType, Egress, FeedStatus, GrantName, Mode,
@@ -20,7 +20,7 @@ use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
 use super::pods::{PodState, faults, in_force, pods};
 use super::usage::usage;
-use super::written::Written;
+use super::written::WriteOutcome;
 
 /// Entries of a capped list; a count stands beside each.
 const LISTED: usize = 64;
@@ -33,14 +33,14 @@ pub struct AgentFacts<'a> {
     pub refusal: Option<&'a Diagnostic>,
     pub tools: &'a [ToolSummary],
     pub feeds: &'a [FeedSummary],
-    pub withheld: &'a [Withheld],
+    pub withheld: &'a [WithheldItem],
     pub diagnostics: &'a [Diagnostic],
     pub network: &'a Network,
     /// What was compiled; `None` when nothing could be.
     pub digests: Option<&'a Digests>,
     /// References whose last known value stands in.
     pub kept: Vec<String>,
-    pub written: Written,
+    pub written: WriteOutcome,
     pub pods: Vec<PodState>,
     /// `None`: not to be written this time.
     pub usage: Option<Usage>,
@@ -58,7 +58,7 @@ impl AgentFacts<'_> {
 pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestamp) -> AgentStatus {
     let before = before.cloned().unwrap_or_default();
     // Until something is written once, the agent has none of what compiles for it.
-    let is_in_place = facts.written == Written::Done || before.manifest_digest.is_some();
+    let is_in_place = facts.written == WriteOutcome::Done || before.manifest_digest.is_some();
     let tools = if is_in_place { facts.tools } else { &[] };
     let feeds = if is_in_place { facts.feeds } else { &[] };
     let mut status = AgentStatus {
@@ -83,7 +83,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         conditions: before.conditions,
     };
     // Status names what is in place, not what failed to be put there.
-    if let (Written::Done, Some(digests)) = (&facts.written, facts.digests) {
+    if let (WriteOutcome::Done, Some(digests)) = (&facts.written, facts.digests) {
         status.manifest_digest = Some(digests.manifest.clone());
         status.credentials_revision = Some(digests.credentials.clone());
     }
@@ -130,7 +130,7 @@ fn accepted(facts: &AgentFacts<'_>) -> Verdict {
 
 fn compiled(facts: &AgentFacts<'_>) -> Verdict {
     match &facts.written {
-        Written::Done => {
+        WriteOutcome::Done => {
             let mut notes: Vec<String> = findings(facts).into_iter().collect();
             if !facts.kept.is_empty() {
                 notes.push(format!(
@@ -144,10 +144,10 @@ fn compiled(facts: &AgentFacts<'_>) -> Verdict {
                 notes.join("; "),
             )
         }
-        Written::Conflict(what) => {
+        WriteOutcome::Conflict(what) => {
             verdict(ConditionStatus::False, StateReason::Conflict, what.clone())
         }
-        Written::Failed(why) => verdict(
+        WriteOutcome::Failed(why) => verdict(
             ConditionStatus::False,
             StateReason::ApplyFailed,
             why.clone(),
@@ -181,7 +181,7 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
             sentence(refusal),
         );
     }
-    if facts.written != Written::Done {
+    if facts.written != WriteOutcome::Done {
         let Verdict(_, reason, message) = compiled(facts);
         return verdict(ConditionStatus::False, reason, message);
     }
@@ -263,7 +263,7 @@ fn network(network: &Network) -> Option<NetworkStatus> {
     })
 }
 
-fn withheld(withheld: &Withheld) -> WithheldStatus {
+fn withheld(withheld: &WithheldItem) -> WithheldStatus {
     WithheldStatus {
         name: cut(&withheld.what, 256),
         reason: withheld.code.name().to_owned(),
@@ -298,10 +298,10 @@ mod tests {
 
     /// `InForce` and `Ready` as `status/reason`, and `running inForce [stale]`.
     fn check(pods: Vec<PodState>) -> (String, String, String) {
-        check_written(Written::Done, pods)
+        check_written(WriteOutcome::Done, pods)
     }
 
-    fn check_written(written: Written, pods: Vec<PodState>) -> (String, String, String) {
+    fn check_written(written: WriteOutcome, pods: Vec<PodState>) -> (String, String, String) {
         let digests = Digests {
             manifest: "m1".into(),
             credentials: "c1".into(),
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn a_fault_of_the_pods_is_an_event_that_says_what_to_do() {
         use PodNews::{Behind, None, Rejected};
-        let warnings = |written: Written, pods: &[PodState]| {
+        let warnings = |written: WriteOutcome, pods: &[PodState]| {
             let said = pod_warnings(&written, pods).into_iter();
             said.map(|(reason, note)| format!("{reason}: {note}"))
                 .collect::<Vec<String>>()
@@ -410,27 +410,27 @@ mod tests {
             pod("d", None, true),
         ];
         assert_eq!(
-            warnings(Written::Done, &pods),
+            warnings(WriteOutcome::Done, &pods),
             [
                 "ManifestRejected: the mediator refuses the compiled files in a: hash mismatch; delete the pods, so that new ones get the mediator of the operator's release",
                 "Stale: pod b has not loaded the compiled files in time (so it is with c): the kubelet of its node has not brought them, or its mediator cannot reach the operator; `kubectl describe pod b` shows its events, `kubectl logs b -c toolcrib-mediator` its mediator's log",
                 "Stale: pod d has not reported to the operator in time: its mediator does not run, waits for its files, or cannot reach the operator; `kubectl describe pod d` shows its events, `kubectl logs d -c toolcrib-mediator` its mediator's log",
             ]
         );
-        let failed = Written::Failed("no right".into());
+        let failed = WriteOutcome::Failed("no right".into());
         assert_eq!(warnings(failed, &pods), Vec::<String>::new());
         let young = [
             pod("a", Rejected("hash mismatch".into()), false),
             pod("b", Behind, false),
             pod("d", None, false),
         ];
-        assert_eq!(warnings(Written::Done, &young), Vec::<String>::new());
+        assert_eq!(warnings(WriteOutcome::Done, &young), Vec::<String>::new());
     }
 
     /// A pod may have mounted a Secret that somebody wrote before the operator.
     #[test]
     fn with_an_object_of_somebody_else_no_report_is_believed() {
-        let conflict = Written::Conflict("Secret pond/toolcrib-otter-mediator".into());
+        let conflict = WriteOutcome::Conflict("Secret pond/toolcrib-otter-mediator".into());
         assert_eq!(
             check_written(conflict, vec![pod("a", PodNews::Loaded, false)]),
             said("Unknown/Conflict", "False/Conflict", "1 0 []")
@@ -469,7 +469,7 @@ mod tests {
                 network: &Network::Unrestricted,
                 digests: None,
                 kept: Vec::new(),
-                written: Written::Done,
+                written: WriteOutcome::Done,
                 pods: Vec::new(),
                 usage: None,
                 created: None,
@@ -494,7 +494,7 @@ mod tests {
             manifest: "m1".into(),
             credentials: "c1".into(),
         };
-        let withheld = [Withheld {
+        let withheld = [WithheldItem {
             what: "reed.fish".into(),
             code: Code::SecretNotLabelled,
             message: "label the Secret".into(),
@@ -511,7 +511,7 @@ mod tests {
             network: &Network::Unrestricted,
             digests: Some(&digests),
             kept: Vec::new(),
-            written: Written::Done,
+            written: WriteOutcome::Done,
             pods: Vec::new(),
             usage: None,
             created: None,
@@ -552,7 +552,7 @@ mod tests {
             network: &Network::Unrestricted,
             digests: None,
             kept: Vec::new(),
-            written: Written::Failed("why".into()),
+            written: WriteOutcome::Failed("why".into()),
             pods: Vec::new(),
             usage: Some(Usage {
                 calls: 3,

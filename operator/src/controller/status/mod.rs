@@ -18,10 +18,10 @@ mod written;
 pub use agent::{AgentFacts, agent};
 pub use changes::{Notice, notices};
 pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
-pub use others::{OfDefaults, OfGrant, Reported};
+pub use others::{StatusReport, ToolDefaultsReport, ToolGrantReport};
 pub use pods::{PodNews, PodState, TokenFault, pod_warnings};
 pub use usage::counted;
-pub use written::Written;
+pub use written::WriteOutcome;
 
 /// A number as status types have it.
 fn count(number: usize) -> u32 {

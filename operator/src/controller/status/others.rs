@@ -18,7 +18,7 @@ use toolcrib_crds::{ModelProviderStatus, SurfaceStatus, ToolDefaultsStatus, Tool
 use super::condition::own_conditions;
 
 /// A report that becomes a status of its kind.
-pub trait Reported {
+pub trait StatusReport {
     type Status: Clone + Default + PartialEq + serde::Serialize + serde::de::DeserializeOwned;
 
     fn diagnostics(&self) -> &[Diagnostic];
@@ -55,14 +55,14 @@ pub trait Reported {
 }
 
 /// A [`GrantReport`] of a ToolGrant, and the agents that its spec names.
-pub struct OfGrant {
+pub struct ToolGrantReport {
     pub report: GrantReport,
     pub agents: Vec<String>,
 }
 /// A [`GrantReport`] of a ToolDefaults.
-pub struct OfDefaults(pub GrantReport);
+pub struct ToolDefaultsReport(pub GrantReport);
 
-impl Reported for SurfaceReport {
+impl StatusReport for SurfaceReport {
     type Status = SurfaceStatus;
 
     fn diagnostics(&self) -> &[Diagnostic] {
@@ -88,7 +88,7 @@ impl Reported for SurfaceReport {
     }
 }
 
-impl Reported for ProviderReport {
+impl StatusReport for ProviderReport {
     type Status = ModelProviderStatus;
 
     fn diagnostics(&self) -> &[Diagnostic] {
@@ -113,7 +113,7 @@ impl Reported for ProviderReport {
     }
 }
 
-impl Reported for OfGrant {
+impl StatusReport for ToolGrantReport {
     type Status = ToolGrantStatus;
 
     fn diagnostics(&self) -> &[Diagnostic] {
@@ -135,7 +135,7 @@ impl Reported for OfGrant {
     }
 }
 
-impl Reported for OfDefaults {
+impl StatusReport for ToolDefaultsReport {
     type Status = ToolDefaultsStatus;
 
     fn diagnostics(&self) -> &[Diagnostic] {

@@ -10,7 +10,7 @@ use toolcrib_crds::{ConditionStatus, PodsStatus, StateReason};
 
 use super::condition::{Verdict, verdict};
 use super::count;
-use super::written::Written;
+use super::written::WriteOutcome;
 
 /// Names in a list or a message; a count stands beside.
 const STALE_LISTED: usize = 10;
@@ -48,10 +48,10 @@ pub enum TokenFault {
     Refused,
 }
 
-pub(super) fn in_force(written: &Written, pods: &[PodState]) -> Verdict {
+pub(super) fn in_force(written: &WriteOutcome, pods: &[PodState]) -> Verdict {
     // An object of a compiled name that somebody else wrote may be what the pods have mounted:
     // their mediators then speak to whom it says, and show their tokens there.
-    if let Written::Conflict(what) = written {
+    if let WriteOutcome::Conflict(what) = written {
         let text = format!("what the pods report is not believed: {what}");
         return verdict(ConditionStatus::Unknown, StateReason::Conflict, text);
     }
@@ -224,10 +224,10 @@ fn token_refused(pods: &[PodState]) -> Option<Verdict> {
 
 /// Reason and note of the Warnings about the pods. What the pods report is believed only of files
 /// that the operator wrote, and a pod has a mediator or not whatever was written.
-pub fn pod_warnings(written: &Written, pods: &[PodState]) -> Vec<(&'static str, String)> {
+pub fn pod_warnings(written: &WriteOutcome, pods: &[PodState]) -> Vec<(&'static str, String)> {
     let faults = match written {
-        Written::Done => faults(pods),
-        Written::Conflict(_) | Written::Failed(_) => unusable(pods).into_iter().collect(),
+        WriteOutcome::Done => faults(pods),
+        WriteOutcome::Conflict(_) | WriteOutcome::Failed(_) => unusable(pods).into_iter().collect(),
     };
     let warnings = faults.into_iter();
     warnings
@@ -250,8 +250,8 @@ pub(super) fn stale(pods: &[PodState]) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn pods(written: &Written, pods: &[PodState]) -> PodsStatus {
-    let believed = !matches!(written, Written::Conflict(_));
+pub(super) fn pods(written: &WriteOutcome, pods: &[PodState]) -> PodsStatus {
+    let believed = !matches!(written, WriteOutcome::Conflict(_));
     PodsStatus {
         running: count(pods.len()),
         in_force: count(

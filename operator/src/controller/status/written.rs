@@ -2,7 +2,7 @@
 
 /// The outcome of all writes; texts are for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     Done,
     Conflict(String),
     Failed(String),

@@ -23,7 +23,7 @@ use toolcrib_crds::Agent;
 use super::managed_object::ManagedObject;
 use crate::controller::digest::digest;
 use crate::objects::metadata::ObjectMetadata;
-use crate::objects::stores::{Scoped, Version};
+use crate::objects::stores::{ScopedStore, Version};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -54,7 +54,7 @@ pub enum ApplyError {
 }
 
 /// An object as it should be. Its bytes may hold secrets: no `Debug`.
-pub struct Desired {
+pub struct DesiredObject {
     pub role: Role,
     pub key: ObjectRef,
     pub labels: BTreeMap<String, String>,
@@ -65,7 +65,7 @@ pub struct Desired {
 /// What was found to be in place: of which content, at which version. Digests of both, since
 /// that is all they are compared by, and every agent has four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedState {
     fingerprint: [u8; 32],
     version: u64,
 }
@@ -79,7 +79,7 @@ pub enum Verb {
 
 /// The version of our existing policy, to delete it; `None` if there is none that is ours.
 pub fn to_remove(
-    store: &Scoped<NetworkPolicy>,
+    store: &ScopedStore<NetworkPolicy>,
     owner: &OwnerReference,
     key: &ObjectRef,
 ) -> Option<Version> {
@@ -159,12 +159,12 @@ pub fn ownership<K>(found: &ObjectMetadata<K>, owner: &OwnerReference) -> Owners
 /// has written yet.
 pub async fn apply<K: ManagedObject>(
     client: &Client,
-    store: &Scoped<K>,
+    store: &ScopedStore<K>,
     owner: &OwnerReference,
-    desired: &Desired,
-    last: Option<Applied>,
+    desired: &DesiredObject,
+    last: Option<AppliedState>,
     leads: impl Fn() -> bool,
-) -> Result<(Verb, Applied), ApplyError> {
+) -> Result<(Verb, AppliedState), ApplyError> {
     let key = &desired.key;
     let not_leading = || ApplyError::NotLeading {
         kind: K::KIND,
@@ -179,7 +179,7 @@ pub async fn apply<K: ManagedObject>(
             source,
         }
     };
-    let applied = |object: &K| Applied {
+    let applied = |object: &K| AppliedState {
         fingerprint,
         version: digest(&Version::of(object)),
     };
@@ -265,7 +265,7 @@ pub async fn apply<K: ManagedObject>(
 async fn create<K: ManagedObject>(
     api: &Api<K>,
     owner: &OwnerReference,
-    desired: &Desired,
+    desired: &DesiredObject,
 ) -> Result<K, ApplyError> {
     let key = || desired.key.clone();
     let object = K::with_content(metadata(desired, owner), &desired.data);
@@ -289,7 +289,7 @@ async fn create<K: ManagedObject>(
     }
 }
 
-fn metadata(desired: &Desired, owner: &OwnerReference) -> ObjectMeta {
+fn metadata(desired: &DesiredObject, owner: &OwnerReference) -> ObjectMeta {
     ObjectMeta {
         namespace: Some(desired.key.namespace.clone()),
         name: Some(desired.key.name.clone()),
@@ -302,7 +302,7 @@ fn metadata(desired: &Desired, owner: &OwnerReference) -> ObjectMeta {
 
 /// The fenced merge patch; `None` if nothing must change. Data becomes exactly ours; labels and
 /// annotations that others added stay.
-fn patch<K: ManagedObject>(found: &K, desired: &Desired) -> Option<Value> {
+fn patch<K: ManagedObject>(found: &K, desired: &DesiredObject) -> Option<Value> {
     let data = found.changes(&desired.data);
     let labels = differing(found.meta().labels.as_ref(), &desired.labels);
     let annotations = differing(found.meta().annotations.as_ref(), &desired.annotations);
@@ -340,7 +340,7 @@ fn differing(
         .collect()
 }
 
-fn fingerprint(desired: &Desired, owner: &OwnerReference) -> [u8; 32] {
+fn fingerprint(desired: &DesiredObject, owner: &OwnerReference) -> [u8; 32] {
     let mut parts = Parts::default();
     parts.push(&owner.uid);
     for map in [&desired.labels, &desired.annotations] {
@@ -370,8 +370,8 @@ mod tests {
             .collect()
     }
 
-    fn desired(data: &[(&str, &str)]) -> Desired {
-        Desired {
+    fn desired(data: &[(&str, &str)]) -> DesiredObject {
+        DesiredObject {
             role: Role::Context,
             key: ObjectRef::new("pond", "toolcrib-otter-context"),
             labels: map(&[(names::MANAGED_BY_LABEL, names::FIELD_MANAGER)]),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use toolcrib_compile::names;
 
 use crate::print::Document;
-use crate::wrapped::{self, WHO_MAY_CONNECT, Wrapped};
+use crate::wrapped::{self, WHO_MAY_CONNECT, WrappedServer};
 use crate::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 
 use super::super::pod::{At, Service};
@@ -92,7 +92,7 @@ fn wrapped_program(
     let Some(image) = seen(translation, image, "image") else {
         return Vec::new();
     };
-    let wrapped = Wrapped {
+    let wrapped = WrappedServer {
         name,
         namespace: &translation.namespace,
         image: &image,

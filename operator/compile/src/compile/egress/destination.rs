@@ -23,13 +23,13 @@ use crate::objects::facts::PodPort;
 use crate::{ObjectRef, Objects, ServiceFacts, names};
 
 /// A URL that the agent's pods must reach.
-pub(super) struct Place {
+pub(super) struct Destination {
     /// The object that names it: `surface pond/fish-api`.
     pub who: String,
     pub url: String,
 }
 
-impl Place {
+impl Destination {
     pub fn new(who: &str, url: &str) -> Self {
         Self {
             who: who.to_owned(),
@@ -39,12 +39,12 @@ impl Place {
 }
 
 /// The rule for a destination (`None`: nothing is opened), and why it is not exactly as narrow.
-pub(super) struct Opening {
+pub(super) struct EgressRule {
     pub rule: Option<NetworkPolicyEgressRule>,
     pub wide: Option<String>,
 }
 
-pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> Opening {
+pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Destination) -> EgressRule {
     let settings = &objects.settings().network;
     let domain = &objects.settings().cluster_domain;
     let parsed = Url::parse(&place.url).ok();
@@ -69,7 +69,12 @@ pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Place) -> O
     }
 }
 
-fn of_service(objects: &dyn Objects, agent: &ObjectRef, service: &ObjectRef, port: u16) -> Opening {
+fn of_service(
+    objects: &dyn Objects,
+    agent: &ObjectRef,
+    service: &ObjectRef,
+    port: u16,
+) -> EgressRule {
     let settings = &objects.settings().network;
     let Some(facts) = objects.service(service) else {
         return outside(
@@ -95,7 +100,7 @@ fn of_service(objects: &dyn Objects, agent: &ObjectRef, service: &ObjectRef, por
         pod_selector: Some(labels(facts.selector.clone())),
         ip_block: None,
     };
-    Opening {
+    EgressRule {
         rule: Some(ports(vec![peer], reached(&facts, port, pod_port))),
         wide: None,
     }
@@ -112,17 +117,17 @@ fn reached(facts: &ServiceFacts, port: u16, pod_port: &PodPort) -> IntOrString {
     }
 }
 
-fn one(address: IpAddr, port: u16) -> Opening {
+fn one(address: IpAddr, port: u16) -> EgressRule {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let peer = block(format!("{address}/{bits}"), Vec::new());
-    Opening {
+    EgressRule {
         rule: Some(rule(vec![peer], port)),
         wide: None,
     }
 }
 
 /// Opens a port of every address outside the cluster's ranges.
-fn outside(settings: &NetworkSettings, port: u16, why: &str) -> Opening {
+fn outside(settings: &NetworkSettings, port: u16, why: &str) -> EgressRule {
     let (six, four): (Vec<String>, Vec<String>) = settings
         .cluster_ranges
         .iter()
@@ -132,14 +137,14 @@ fn outside(settings: &NetworkSettings, port: u16, why: &str) -> Opening {
         block("0.0.0.0/0".to_owned(), four),
         block("::/0".to_owned(), six),
     ];
-    Opening {
+    EgressRule {
         rule: Some(rule(peers, port)),
         wide: Some(why.to_owned()),
     }
 }
 
-fn nothing(why: &str) -> Opening {
-    Opening {
+fn nothing(why: &str) -> EgressRule {
+    EgressRule {
         rule: None,
         wide: Some(why.to_owned()),
     }

@@ -11,7 +11,7 @@
 mod destination;
 mod extra;
 
-use crate::compilation::network::Declared;
+use crate::compilation::network::DeclaredEgress;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicySpec};
@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use toolcrib_crds::{Agent, AuthType};
 use toolcrib_manifest::ProvidersFile;
 
-use self::destination::{Opening, Place};
+use self::destination::{Destination, EgressRule};
 use crate::compile::credential;
 use crate::compile::reach::Reach;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
@@ -32,7 +32,7 @@ pub(crate) fn declared(
     reach: &[Reach<'_>],
     providers: &ProvidersFile,
     found: &mut Diagnostics,
-) -> Declared {
+) -> DeclaredEgress {
     let settings = &objects.settings().network;
     let mut rules: Vec<NetworkPolicyEgressRule> = settings
         .dns
@@ -44,7 +44,7 @@ pub(crate) fn declared(
     let mut opened: BTreeMap<String, NetworkPolicyEgressRule> = BTreeMap::new();
     let mut not_narrowed = BTreeSet::new();
     for place in places(reach, providers) {
-        let Opening { rule, wide } = destination::open(objects, key, &place);
+        let EgressRule { rule, wide } = destination::open(objects, key, &place);
         if let Some(why) = wide {
             found.add(
                 &Subject::new(Kind::Agent, key),
@@ -70,7 +70,7 @@ pub(crate) fn declared(
                 .report(&Subject::new(Kind::Agent, key), found),
         }
     }
-    Declared {
+    DeclaredEgress {
         policy: NetworkPolicySpec {
             pod_selector: Some(LabelSelector {
                 match_labels: Some(BTreeMap::from([(
@@ -88,13 +88,13 @@ pub(crate) fn declared(
 }
 
 /// Returns the URLs of reachable surfaces, their token endpoints, and providers or their proxies.
-fn places(reach: &[Reach<'_>], providers: &ProvidersFile) -> Vec<Place> {
+fn places(reach: &[Reach<'_>], providers: &ProvidersFile) -> Vec<Destination> {
     let mut places = Vec::new();
     for reach in reach {
         let surface = &reach.resolved.surface;
         let who = format!("surface {}", reach.resolved.subject.key);
         if let Ok(address) = &reach.resolved.address {
-            places.push(Place::new(&who, &address.base_url));
+            places.push(Destination::new(&who, &address.base_url));
         }
         let auth = surface.spec.auth.as_ref();
         let described = reach.resolved.descriptor();
@@ -102,18 +102,18 @@ fn places(reach: &[Reach<'_>], providers: &ProvidersFile) -> Vec<Place> {
         // Resolved as for the credential: the descriptor may set the type.
         if let Ok(AuthType::OAuth) = credential::auth_type(auth, described) {
             let token_url = auth.and_then(|auth| auth.token_url.as_ref());
-            places.extend(token_url.map(|url| Place::new(&who, url)));
+            places.extend(token_url.map(|url| Destination::new(&who, url)));
         }
     }
     for (name, provider) in &providers.providers {
         let who = format!("provider {name}");
         match &provider.proxy {
-            Some(proxy) => places.push(Place::new(&who, proxy)),
+            Some(proxy) => places.push(Destination::new(&who, proxy)),
             None => places.extend(
                 provider
                     .endpoints
                     .iter()
-                    .map(|endpoint| Place::new(&who, &endpoint.base_url)),
+                    .map(|endpoint| Destination::new(&who, &endpoint.base_url)),
             ),
         }
     }

@@ -116,7 +116,7 @@ struct Cache {
     by_text: HashMap<String, Verdict>,
     /// Shares the verdicts of `by_text`. The pointer keeps an object's address from being given to
     /// another.
-    by_object: HashMap<Place, (Weak<dyn Any + Send + Sync>, Verdict)>,
+    by_object: HashMap<TextKey, (Weak<dyn Any + Send + Sync>, Verdict)>,
     /// Weight of `by_text`.
     weight: usize,
 }
@@ -133,7 +133,7 @@ impl Cache {
 
     fn insert_object(
         &mut self,
-        place: Place,
+        place: TextKey,
         object: Weak<dyn Any + Send + Sync>,
         verdict: Verdict,
     ) {
@@ -145,12 +145,12 @@ impl Cache {
 }
 
 /// An object's address, and a key in it.
-type Place = (usize, String);
+type TextKey = (usize, String);
 
 /// Calls [`read`] with a text that `object` has under `key`. Objects are shared and never change, so
 /// the text of a cached one is not even hashed.
 pub(crate) fn read_of<T: Any + Send + Sync>(object: &Arc<T>, key: &str, text: &str) -> Verdict {
-    let place: Place = (Arc::as_ptr(object).addr(), key.to_owned());
+    let place: TextKey = (Arc::as_ptr(object).addr(), key.to_owned());
     let known = with_cache(|cache| {
         let (_, verdict) = cache.by_object.get(&place)?;
         Some(verdict.clone())

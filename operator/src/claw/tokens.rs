@@ -1,9 +1,8 @@
-//! Whose token it is, and what it opens.
+//! The tokens of claw-api: the agent that each one belongs to, and the verbs that it grants.
 //!
-//! Tokens are those that compile puts into agents' files for claw-api's own Surface; of each
-//! only its hash is held. A token that two Agents hold is nobody's: who asked could not be told.
-//! Until this leader has compiled every agent that was there when it began, a token that it does
-//! not know may still be somebody's.
+//! Compile puts these tokens into agents' files for claw-api's own Surface; only their hashes are
+//! kept here. A token of two Agents grants nothing, because the caller could be either. A new leader
+//! has compiled no agent, so an unknown token may belong to an agent that is not compiled yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +16,17 @@ use toolcrib_manifest::{Auth, SecretText};
 
 use super::verbs::Verb;
 
-/// A shorter one could be guessed: everybody in the cluster may try.
+/// Shorter tokens are ignored: any pod of the cluster could guess one.
 pub const SHORTEST_TOKEN: usize = 16;
 
-/// One token of an agent, and the verbs that are granted with it.
+/// One token of an agent, and the verbs that it grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holding {
+pub struct TokenGrant {
     sha256: [u8; 32],
     pub verbs: BTreeSet<Verb>,
 }
 
-/// Who asks.
+/// The agent that sent a request, and the verbs that it may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub agent: ObjectRef,
@@ -35,24 +34,25 @@ pub struct Caller {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
-    One(Caller),
-    Nobodys,
+pub enum TokenOwner {
+    Agent(Caller),
+    /// No agent has the token, or two agents have it.
+    None,
     /// Not every agent is compiled yet.
     NotKnownYet,
 }
 
 #[derive(Debug, Default)]
-pub struct Holders(Mutex<State>);
+pub struct Tokens(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those that hold a token.
-    agents: BTreeMap<ObjectRef, Vec<Holding>>,
+    /// The agents that have a token.
+    agents: BTreeMap<ObjectRef, Vec<TokenGrant>>,
     not_compiled_yet: BTreeSet<ObjectRef>,
 }
 
-impl Holders {
+impl Tokens {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }
@@ -65,55 +65,56 @@ impl Holders {
         };
     }
 
-    /// What the agent holds from now on.
-    pub fn compiled(&self, agent: &ObjectRef, holdings: Vec<Holding>) {
+    /// Replaces the tokens of an agent that was compiled.
+    pub fn set(&self, agent: &ObjectRef, grants: Vec<TokenGrant>) {
         let mut state = self.state();
         state.not_compiled_yet.remove(agent);
-        if holdings.is_empty() {
+        if grants.is_empty() {
             state.agents.remove(agent);
         } else {
-            state.agents.insert(agent.clone(), holdings);
+            state.agents.insert(agent.clone(), grants);
         }
     }
 
-    /// It is gone, or cannot be read.
+    /// Removes the tokens of an agent that does not exist, or cannot be decoded.
     pub fn forget(&self, agent: &ObjectRef) {
-        self.compiled(agent, Vec::new());
+        self.set(agent, Vec::new());
     }
 
-    pub fn whose(&self, token: &[u8]) -> Whose {
+    /// Finds the owner of a token, in constant time per known token.
+    pub fn owner(&self, token: &[u8]) -> TokenOwner {
         let sha256: [u8; 32] = Sha256::digest(token).into();
         let state = self.state();
         let mut found: BTreeMap<&ObjectRef, BTreeSet<Verb>> = BTreeMap::new();
-        for (agent, holdings) in &state.agents {
-            for holding in holdings {
-                if bool::from(holding.sha256.ct_eq(&sha256)) {
-                    found.entry(agent).or_default().extend(&holding.verbs);
+        for (agent, grants) in &state.agents {
+            for grant in grants {
+                if bool::from(grant.sha256.ct_eq(&sha256)) {
+                    found.entry(agent).or_default().extend(&grant.verbs);
                 }
             }
         }
         if found.len() > 1 {
             let agents: Vec<String> = found.keys().map(ToString::to_string).collect();
-            tracing::warn!(?agents, "these hold the same token for claw-api: refused");
-            return Whose::Nobodys;
+            tracing::warn!(?agents, "agents share a claw-api token: refused");
+            return TokenOwner::None;
         }
         match found.pop_first() {
-            Some((agent, verbs)) => Whose::One(Caller {
+            Some((agent, verbs)) => TokenOwner::Agent(Caller {
                 agent: agent.clone(),
                 verbs,
             }),
-            None if state.not_compiled_yet.is_empty() => Whose::Nobodys,
-            None => Whose::NotKnownYet,
+            None if state.not_compiled_yet.is_empty() => TokenOwner::None,
+            None => TokenOwner::NotKnownYet,
         }
     }
 }
 
-/// What the agent of `compiled` holds for tools of `surface`. `value` gives a Secret's.
-pub fn holdings(
+/// Returns the tokens that the compiled agent has for tools of `surface`. `value` reads a Secret.
+pub fn token_grants(
     compiled: &Compilation,
     surface: &ObjectRef,
     value: impl Fn(&SecretKeyRef) -> Option<SecretText>,
-) -> Vec<Holding> {
+) -> Vec<TokenGrant> {
     let mut verbs: BTreeMap<SecretKeyRef, BTreeSet<Verb>> = BTreeMap::new();
     let own = compiled
         .tools
@@ -132,7 +133,7 @@ pub fn holdings(
         .filter_map(|(reference, verbs)| {
             let token = value(&reference)?;
             let token = token.expose().as_bytes();
-            (token.len() >= SHORTEST_TOKEN).then(|| Holding {
+            (token.len() >= SHORTEST_TOKEN).then(|| TokenGrant {
                 sha256: Sha256::digest(token).into(),
                 verbs,
             })
@@ -170,48 +171,48 @@ mod tests {
         ObjectRef::new("pond", name)
     }
 
-    fn holding(token: &str, verbs: &[Verb]) -> Holding {
-        Holding {
+    fn grant(token: &str, verbs: &[Verb]) -> TokenGrant {
+        TokenGrant {
             sha256: Sha256::digest(token).into(),
             verbs: verbs.iter().copied().collect(),
         }
     }
 
-    fn one(name: &str, verbs: &[Verb]) -> Whose {
-        Whose::One(Caller {
+    fn one(name: &str, verbs: &[Verb]) -> TokenOwner {
+        TokenOwner::Agent(Caller {
             agent: agent(name),
             verbs: verbs.iter().copied().collect(),
         })
     }
 
     #[test]
-    fn a_token_is_its_agents_while_it_holds_it_and_nobodys_while_two_do() {
-        let holders = Holders::default();
-        holders.begin([agent("otter"), agent("newt")]);
-        assert_eq!(holders.whose(OTTER.as_bytes()), Whose::NotKnownYet);
-        holders.compiled(&agent("otter"), vec![holding(OTTER, &[Verb::ListAgents])]);
+    fn a_token_that_two_agents_have_opens_nothing() {
+        let tokens = Tokens::default();
+        tokens.begin([agent("otter"), agent("newt")]);
+        assert_eq!(tokens.owner(OTTER.as_bytes()), TokenOwner::NotKnownYet);
+        tokens.set(&agent("otter"), vec![grant(OTTER, &[Verb::ListAgents])]);
         assert_eq!(
-            holders.whose(OTTER.as_bytes()),
+            tokens.owner(OTTER.as_bytes()),
             one("otter", &[Verb::ListAgents])
         );
-        assert_eq!(holders.whose(NEWT.as_bytes()), Whose::NotKnownYet);
-        holders.compiled(&agent("newt"), vec![holding(NEWT, &[Verb::GetAgent])]);
+        assert_eq!(tokens.owner(NEWT.as_bytes()), TokenOwner::NotKnownYet);
+        tokens.set(&agent("newt"), vec![grant(NEWT, &[Verb::GetAgent])]);
         assert_eq!(
-            holders.whose(NEWT.as_bytes()),
+            tokens.owner(NEWT.as_bytes()),
             one("newt", &[Verb::GetAgent])
         );
-        assert_eq!(holders.whose(b""), Whose::Nobodys);
-        assert_eq!(holders.whose(&OTTER.as_bytes()[1..]), Whose::Nobodys);
+        assert_eq!(tokens.owner(b""), TokenOwner::None);
+        assert_eq!(tokens.owner(&OTTER.as_bytes()[1..]), TokenOwner::None);
 
-        holders.compiled(&agent("newt"), vec![holding(OTTER, &[Verb::GetAgent])]);
-        assert_eq!(holders.whose(OTTER.as_bytes()), Whose::Nobodys);
-        holders.forget(&agent("newt"));
+        tokens.set(&agent("newt"), vec![grant(OTTER, &[Verb::GetAgent])]);
+        assert_eq!(tokens.owner(OTTER.as_bytes()), TokenOwner::None);
+        tokens.forget(&agent("newt"));
         assert_eq!(
-            holders.whose(OTTER.as_bytes()),
+            tokens.owner(OTTER.as_bytes()),
             one("otter", &[Verb::ListAgents])
         );
-        holders.compiled(&agent("otter"), Vec::new());
-        assert_eq!(holders.whose(OTTER.as_bytes()), Whose::Nobodys);
+        tokens.set(&agent("otter"), Vec::new());
+        assert_eq!(tokens.owner(OTTER.as_bytes()), TokenOwner::None);
     }
 
     /// A pond whose otter may ask, and declares a surface of its own that only looks the same.
@@ -257,7 +258,7 @@ spec:
 "#;
 
     #[track_caller]
-    fn check(surfaces: &str, expected: &[Holding]) {
+    fn check(surfaces: &str, expected: &[TokenGrant]) {
         let text = WORLD
             .replace(
                 "DESCRIPTOR",
@@ -269,7 +270,7 @@ spec:
         } = load([("world.yaml".to_owned(), text)], Settings::default());
         let compiled = compile(&inputs, &agent("otter")).expect("the agent");
         let surface = ObjectRef::new("den", "claw-api");
-        let found = holdings(&compiled, &surface, |reference| {
+        let found = token_grants(&compiled, &surface, |reference| {
             secrets.get(reference).cloned()
         });
         assert_eq!(found, expected, "{:?}", compiled.withheld);
@@ -279,7 +280,7 @@ spec:
     fn a_token_opens_what_is_granted_of_the_operators_own_surface() {
         let asked = |more: &str| format!("[{{name: claw-api, namespace: den{more}}}]");
         let key = |key: &str| format!(", secretKeyRef: {{name: token, key: {key}}}");
-        let both = &[holding(OTTER, &[Verb::ListAgents, Verb::GetAgent])];
+        let both = &[grant(OTTER, &[Verb::ListAgents, Verb::GetAgent])];
         check(&asked(&key("token")), both);
         check(&asked(&format!(", as: audit{}", key("token"))), both);
         // Without a token of its own, or with one that could be guessed.
