@@ -1,7 +1,7 @@
-//! The Agents of the cluster, watched.
+//! A store of the cluster's Agents, filled by a watch.
 //!
-//! An admission reads one of them, so each is kept as its text, which takes a fraction of what
-//! it takes as a value.
+//! Each Agent is kept as JSON text, which takes a fraction of the memory of the decoded object. An
+//! admission decodes only the Agent that it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,36 +21,36 @@ use crate::objects::budget::Budget;
 use crate::objects::decode::{DecodedObject, text};
 use crate::objects::pages;
 
-/// What is known of the cluster's Agents. Cheap to clone.
+/// The cluster's Agents as the watch last delivered them. Cheap to clone.
 #[derive(Clone)]
 pub struct Agents {
-    kept: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
-    /// Sent whenever something has changed; the value says whether all were ever listed.
+    texts: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
+    /// Notified of every change; the value is true once all Agents were listed.
     changed: watch::Receiver<bool>,
 }
 
-/// The side that fills [`Agents`].
+/// The task that fills [`Agents`].
 pub struct Filler {
     api: Option<Api<DecodedObject<Agent>>>,
-    kept: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
-    /// Of a list that is not whole yet.
+    texts: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
+    /// The part of a running list that has arrived.
     listed: BTreeMap<ObjectRef, AgentText>,
-    /// Which Agents' texts are kept: as in the controller, the oldest of a namespace first, and an
-    /// equal share for each namespace.
+    /// Decides which texts are kept. As in the controller, each namespace has an equal share, and its
+    /// oldest Agents come first.
     budget: Budget,
-    /// Agents that have no room.
+    /// Agents whose text is left out because the budget has no room for it.
     lacking: BTreeSet<ObjectRef>,
     changed: watch::Sender<bool>,
 }
 
-/// An Agent as JSON; `None`: it cannot be read as one, or takes too much memory.
+/// An Agent as JSON; `None` if it cannot be decoded, or if the budget has no room for it.
 #[derive(Clone)]
 struct AgentText(Option<Box<str>>);
 
-/// What the texts of one namespace's Agents may take: a thousand times what a large Agent has.
+/// Limit of the texts of one namespace's Agents: a thousand times a large Agent.
 const NAMESPACE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Between two lists for the sake of Agents that have room again.
+/// Shortest time between two lists that fetch Agents for which there is room again.
 const LIST_AGAIN: Duration = Duration::from_secs(60);
 
 impl AgentText {
@@ -65,40 +65,40 @@ impl AgentText {
 
     fn agent(&self) -> Option<Agent> {
         let text = self.0.as_ref()?;
-        Some(serde_json::from_str(text).expect("it was written from this type"))
+        Some(serde_json::from_str(text).expect("the text was serialized from this type"))
     }
 }
 
-/// What is found under a name.
+/// The result of looking up an Agent by name.
 #[derive(Clone, Debug)]
 pub enum Lookup {
     Agent(Box<Agent>),
-    /// It is there, but cannot be read as an Agent.
+    /// The Agent exists, but cannot be decoded or has no room.
     Undecodable,
     Nothing,
-    /// The Agents were not listed yet.
+    /// The first list of Agents is not complete yet.
     NotSynced,
 }
 
 impl Agents {
-    /// A store and the task that fills it from the API server.
-    /// All texts together may take `budget` bytes.
+    /// Returns a store, and the task that fills it from the API server. All texts together may take
+    /// `budget` bytes.
     pub fn watch(client: Client, budget: usize) -> (Self, Filler) {
         Self::pair(Some(Api::all(pages::bounded(&client))), budget)
     }
 
     fn pair(api: Option<Api<DecodedObject<Agent>>>, budget: usize) -> (Self, Filler) {
-        let kept = Arc::default();
+        let texts = Arc::default();
         let (sender, changed) = watch::channel(false);
         let filler = Filler {
             api,
-            kept: Arc::clone(&kept),
+            texts: Arc::clone(&texts),
             listed: BTreeMap::new(),
             budget: Budget::new(NAMESPACE_BYTES, budget),
             lacking: BTreeSet::new(),
             changed: sender,
         };
-        (Self { kept, changed }, filler)
+        (Self { texts, changed }, filler)
     }
 
     pub fn synced(&self) -> bool {
@@ -106,43 +106,43 @@ impl Agents {
     }
 
     pub fn len(&self) -> usize {
-        self.kept().len()
+        self.texts().len()
     }
 
-    /// One that can be read, if it is there now.
+    /// Returns the Agent if it exists now and its text is kept.
     pub fn get(&self, agent: &ObjectRef) -> Option<Agent> {
-        let kept = self.kept().get(agent)?.clone();
-        kept.agent()
+        let text = self.texts().get(agent)?.clone();
+        text.agent()
     }
 
-    /// Those of a namespace that can be read.
+    /// Returns the Agents of a namespace whose texts are kept.
     pub fn of_namespace(&self, namespace: &str) -> BTreeSet<ObjectRef> {
-        self.picked(|key, kept| key.namespace == namespace && kept.0.is_some())
+        self.picked(|key, text| key.namespace == namespace && text.0.is_some())
     }
 
-    /// Those that can be read and that `pick` picks. Reads all.
+    /// Returns the Agents for which `pick` is true. Decodes every kept text.
     pub fn select(&self, pick: impl Fn(&Agent) -> bool) -> BTreeSet<ObjectRef> {
-        self.picked(|_, kept| kept.agent().is_some_and(|agent| pick(&agent)))
+        self.picked(|_, text| text.agent().is_some_and(|agent| pick(&agent)))
     }
 
     fn picked(&self, pick: impl Fn(&ObjectRef, &AgentText) -> bool) -> BTreeSet<ObjectRef> {
-        let kept = self.kept();
-        let picked = kept.iter().filter(|(key, kept)| pick(key, kept));
+        let texts = self.texts();
+        let picked = texts.iter().filter(|(key, text)| pick(key, text));
         picked.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Looks an agent up, and waits for it for up to `limit`: of files that are applied
-    /// together, the pod's admission may be faster than the watch.
+    /// Looks up an Agent and waits up to `limit` until the watch delivers it. When an Agent and its
+    /// pod are applied together, the pod's admission may come first.
     pub async fn find(&self, namespace: &str, name: &str, limit: Duration) -> Lookup {
         let key = ObjectRef::new(namespace, name);
         let deadline = Instant::now() + limit;
         let mut changed = self.changed.clone();
         loop {
-            // Marked as seen before looking, so that no change in between is missed.
+            // Marked as seen before the lookup, so that no change in between is missed.
             let synced = *changed.borrow_and_update();
-            let kept = self.kept().get(&key).cloned();
-            if synced && let Some(kept) = kept {
-                return match kept.agent() {
+            let text = self.texts().get(&key).cloned();
+            if synced && let Some(text) = text {
+                return match text.agent() {
                     Some(agent) => Lookup::Agent(Box::new(agent)),
                     None => Lookup::Undecodable,
                 };
@@ -156,13 +156,13 @@ impl Agents {
         }
     }
 
-    fn kept(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectRef, AgentText>> {
-        self.kept.read()
+    fn texts(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectRef, AgentText>> {
+        self.texts.read()
     }
 }
 
 impl Filler {
-    /// Ends only when nothing is left to watch, which does not happen.
+    /// Applies the events of the watch, forever. The watch begins again after an error.
     pub async fn run(mut self, meter: &Meter) {
         let Some(api) = self.api.take() else { return };
         let watch = || {
@@ -177,7 +177,7 @@ impl Filler {
                 Ok(event) => self.apply(event),
                 Err(error) => {
                     meter.watch_errors.inc();
-                    tracing::warn!(%error, "watch of Agents failed; it is begun again");
+                    tracing::warn!(%error, "watch of Agents failed, restarted");
                 }
             }
             if listed.elapsed() >= LIST_AGAIN && self.has_room_again() {
@@ -187,31 +187,31 @@ impl Filler {
         }
     }
 
-    /// Whether an Agent whose text was left out has room by now: only a list brings it.
+    /// True if there is room now for an Agent whose text was left out. Only a new list delivers it.
     fn has_room_again(&self) -> bool {
         let mut lacking = self.lacking.iter();
         lacking.any(|agent| self.budget.check(Kind::Agent, agent).is_ok())
     }
 
-    /// What is kept of an Agent: nothing where its namespace has no room.
+    /// Enters an Agent into the budget; returns its text, or none if its namespace has no room.
     fn admit(&mut self, agent: &DecodedObject<Agent>) -> AgentText {
-        let (key, kept) = (key(agent), AgentText::of(agent));
+        let (key, text) = (key(agent), AgentText::of(agent));
         let created = agent.meta().creation_timestamp.as_ref();
         let created = created.map(|time| time.0);
-        let entered = self.budget.enter(Kind::Agent, &key, created, kept.len());
+        let entered = self.budget.enter(Kind::Agent, &key, created, text.len());
         if entered.is_ok() {
             self.lacking.remove(&key);
-            return kept;
+            return text;
         }
         self.lacking.insert(key);
         AgentText(None)
     }
 
-    /// Leaves out the texts that have no room any more.
-    fn put_out(&mut self) {
+    /// Drops the texts for which there is no room any more.
+    fn evict(&mut self) {
         for namespace in self.budget.moved(Kind::Agent) {
-            let mut kept = self.kept.write();
-            for (key, agent) in kept.iter_mut().chain(&mut self.listed) {
+            let mut texts = self.texts.write();
+            for (key, agent) in texts.iter_mut().chain(&mut self.listed) {
                 if key.namespace == namespace
                     && agent.0.is_some()
                     && self.budget.check(Kind::Agent, key).is_err()
@@ -225,8 +225,8 @@ impl Filler {
 
     fn apply(&mut self, event: watcher::Event<DecodedObject<Agent>>) {
         let mut whole = *self.changed.borrow();
-        let all = Arc::clone(&self.kept);
-        let kept = || all.write();
+        let all = Arc::clone(&self.texts);
+        let texts = || all.write();
         match event {
             watcher::Event::Init => self.listed.clear(),
             watcher::Event::InitApply(agent) => {
@@ -238,21 +238,21 @@ impl Filler {
                 self.budget
                     .retain(Kind::Agent, |agent| listed.contains_key(agent));
                 self.lacking.retain(|agent| listed.contains_key(agent));
-                *kept() = listed;
+                *texts() = listed;
                 whole = true;
             }
             watcher::Event::Apply(agent) => {
                 let admitted = self.admit(&agent);
-                kept().insert(key(&agent), admitted);
+                texts().insert(key(&agent), admitted);
             }
             watcher::Event::Delete(agent) => {
                 let key = key(&agent);
                 self.budget.remove(Kind::Agent, &key);
                 self.lacking.remove(&key);
-                kept().remove(&key);
+                texts().remove(&key);
             }
         }
-        self.put_out();
+        self.evict();
         if whole {
             self.changed.send_replace(true);
         }
@@ -269,7 +269,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A store that a test fills.
+    /// The filler of a store, driven by a test instead of a watch.
     pub struct Fake(Filler);
 
     impl Fake {
@@ -300,7 +300,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_agent_that_comes_within_the_wait_is_found() {
+    async fn an_agent_created_during_the_wait_is_found() {
         let (agents, mut fake) = Fake::new();
         fake.list(&[agent("heron", "pond")]);
         let limit = Duration::from_secs(2);
@@ -317,7 +317,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_and_not_synced_differ() {
+    async fn a_missing_agent_is_told_apart_from_a_store_that_is_not_synced() {
         let (agents, mut fake) = Fake::new();
         let limit = Duration::from_secs(2);
         assert!(matches!(

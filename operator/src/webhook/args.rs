@@ -11,9 +11,9 @@ use toolcrib_compile::{Settings, refused_hosts};
 use toolcrib_manifest::ClusterDomain;
 use toolcrib_manifest::dns::CLUSTER_DOMAIN;
 
-/// As the chart sets it, in bytes.
+/// The memory limit that the chart sets, in bytes.
 const DEFAULT_MEMORY_LIMIT: u64 = 256 * 1024 * 1024;
-/// A webhook without any Agent takes a quarter of it.
+/// Four times the memory of a webhook that keeps no Agent, in bytes.
 const MIN_MEMORY_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// Flags of `toolcrib-operator webhook`. Each can be given by an environment variable.
@@ -124,7 +124,8 @@ pub enum PullPolicyArg {
 }
 
 impl Args {
-    /// What the texts of all Agents may take, in bytes: reviews and their neighbours take the rest.
+    /// Limit of the texts of all Agents, in bytes. The rest of the memory is for reviews and the
+    /// objects that they are compared with.
     pub fn agents_budget(&self) -> usize {
         usize::try_from(self.memory_limit / 8).unwrap_or(usize::MAX)
     }
@@ -133,7 +134,7 @@ impl Args {
         Duration::from_millis(self.agent_wait_ms)
     }
 
-    /// What the compiler must know of the installation to say what the controller will say.
+    /// Returns the settings with which compile finds the same mistakes as in the controller.
     pub(super) fn compile_settings(&self) -> Settings {
         let services = [&*self.link_service, &*self.webhook_service];
         Settings {

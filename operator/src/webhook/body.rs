@@ -1,9 +1,8 @@
-//! The body of an admission, within bounds.
+//! Reads the body of an admission, within bounds.
 //!
-//! The API server lets a request of 3 MiB pass, and its review holds the object twice and with
-//! its characters escaped: so a review can be larger than anything that is read here. It is
-//! answered all the same, under its own uid: an answer without one counts as no answer, and
-//! `failurePolicy: Ignore` would let the object pass.
+//! The API server accepts a request of 3 MiB. Its review holds the object twice, with escaped
+//! characters, and can therefore exceed the bound here. Such a review is still answered under its
+//! uid: an answer without a uid counts as none, and `failurePolicy: Ignore` would admit the object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,27 +15,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use toolcrib_bounds::Buffer;
 
-/// How much of a body is kept. An object of 1.5 MiB, which is etcd's limit, fits twice.
+/// Bytes of a body that are kept. An object of 1.5 MiB, which is etcd's limit, fits twice.
 pub const MAX_KEPT: usize = 3 * 1024 * 1024;
-/// How much is taken off the wire: who is cut off in mid-request does not read the answer.
+/// Bytes of a body that are received. A client that is cut off in mid-request does not read the
+/// answer, so more is received than kept.
 const MAX_TAKEN: usize = 64 * 1024 * 1024;
-/// A review is sent at once; who takes longer is not the API server.
+/// Time for receiving a body, and for waiting for room. The API server sends a review at once.
 const TIME: Duration = Duration::from_secs(2);
-/// Where a review's uid stands, in the API server's order.
+/// The first bytes of a review, in which its uid stands as the API server orders the members.
 const BEGINNING: usize = 4 * 1024;
-/// Bodies that are held, of all reviews together, in KiB: thousands of usual pods. A pod of many
-/// small parts takes twelve times its length once it is read, of the 256 MiB that the chart gives
-/// a webhook.
+/// Limit of the bodies of all reviews together, in KiB: thousands of usual pods. A pod of many
+/// small parts takes twelve times its length once it is decoded, and the chart gives a webhook
+/// 256 MiB.
 const BODIES_KIB: usize = 8 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum BodyRead {
     Whole(Bytes),
-    /// Over [`MAX_KEPT`], with the uid that stands at its beginning, where it does.
+    /// The body is over [`MAX_KEPT`]; the uid is given if it stands at the beginning.
     TooLarge {
         uid: Option<String>,
     },
-    /// Other bodies take all the room.
+    /// Other bodies take all the room; the uid is given if it stands at the beginning.
     Busy {
         uid: Option<String>,
     },
@@ -46,8 +46,8 @@ pub enum BodyRead {
 /// The room for the bodies of all reviews.
 pub struct Bodies(Arc<Semaphore>);
 
-/// A body's part of the room, until it is dropped.
-pub struct Room(#[expect(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
+/// The room reserved for one body, until this value is dropped.
+pub struct Room(#[expect(dead_code, reason = "keeps the permit")] Option<OwnedSemaphorePermit>);
 
 impl Default for Bodies {
     fn default() -> Self {
@@ -57,14 +57,14 @@ impl Default for Bodies {
 
 impl Bodies {
     pub async fn read(&self, body: Body) -> (BodyRead, Room) {
-        // Of a length that is not said, the most.
+        // A body of unknown length reserves the most.
         let length = body.size_hint().upper().unwrap_or(u64::MAX);
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_KEPT);
         let kib = u32::try_from(length.div_ceil(1024)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.0).acquire_many_owned(kib);
         let (room, most) = match timeout(TIME, room).await {
             Ok(Ok(room)) => (Some(room), MAX_KEPT),
-            // Read off, so that the answer under its uid is read.
+            // Received to its end, so that the client reads the answer, which carries the uid.
             Ok(Err(_)) | Err(_) => (None, BEGINNING),
         };
         let read = match timeout(TIME, taken(body, most)).await {
@@ -78,7 +78,7 @@ impl Bodies {
     }
 }
 
-/// At most `most` bytes of it, and how many there were.
+/// Receives a body; returns its first `most` bytes at most, and its length.
 async fn taken(mut body: Body, most: usize) -> Result<(Vec<u8>, usize), &'static str> {
     let mut kept = Buffer::new(most);
     let mut length = 0_usize;
@@ -96,10 +96,10 @@ async fn taken(mut body: Body, most: usize) -> Result<(Vec<u8>, usize), &'static
     Ok((kept.into_bytes(), length))
 }
 
-/// `request.uid` of a review whose end is missing.
+/// Returns `request.uid` of a review whose end may be missing.
 fn uid(beginning: &[u8]) -> Option<String> {
     let mut found = None;
-    // It ends in an error: at the uid, or where the text does.
+    // Decoding always ends in an error: at the uid, or at the end of the text.
     let end = Within {
         path: &["request", "uid"],
         found: &mut found,
@@ -108,7 +108,7 @@ fn uid(beginning: &[u8]) -> Option<String> {
     end.err().and(found)
 }
 
-/// The text at a path of members. Stops as soon as it is found.
+/// Reads the string at a path of members, and stops decoding as soon as it is found.
 struct Within<'a> {
     path: &'static [&'static str],
     found: &'a mut Option<String>,
@@ -134,7 +134,10 @@ impl<'de> Visitor<'de> for Within<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let (first, rest) = self.path.split_first().expect("it is not at its end");
+        let (first, rest) = self
+            .path
+            .split_first()
+            .expect("`deserialize` handles an empty path");
         while let Some(name) = members.next_key::<String>()? {
             if name == *first {
                 members.next_value_seed(Within {
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_of_a_review_without_its_end() {
+    fn the_uid_of_a_truncated_review_is_found() {
         for (text, expected) in [
             (
                 r#"{"kind":"AdmissionReview","request":{"uid":"u-7","object":{"uid":"no","#,
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fits_is_whole() {
+    async fn a_body_within_the_bound_is_read_whole() {
         let text = vec![b'o'; MAX_KEPT];
         assert_eq!(
             read(Body::from(text.clone())).await,
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_never_ends_does_not_wait_for_it() {
+    async fn a_body_that_never_ends_is_given_up() {
         let endless = futures::stream::pending::<Result<Bytes, std::io::Error>>();
         assert_eq!(
             read(Body::from_stream(endless)).await,
@@ -205,19 +208,18 @@ mod tests {
         );
     }
 
-    /// Each body is told apart by its uid, whether there is room for it or not.
     #[tokio::test(start_paused = true)]
-    async fn a_body_without_room_is_read_off_and_named_by_its_uid() {
+    async fn a_body_without_room_is_answered_under_its_uid() {
         let bodies = Bodies::default();
         let review = format!(
             r#"{{"request":{{"uid":"u-7","object":"{}"}}}}"#,
             "o".repeat(MAX_KEPT - 100)
         );
-        let mut held = Vec::new();
+        let mut rooms = Vec::new();
         for _ in 0..BODIES_KIB * 1024 / MAX_KEPT {
             let (read, room) = bodies.read(Body::from(review.clone())).await;
             assert!(matches!(read, BodyRead::Whole(_)));
-            held.push(room);
+            rooms.push(room);
         }
         let (read, _) = bodies.read(Body::from(review.clone())).await;
         assert_eq!(
@@ -226,7 +228,7 @@ mod tests {
                 uid: Some("u-7".to_owned())
             }
         );
-        held.pop();
+        rooms.pop();
         let (read, _) = bodies.read(Body::from(review)).await;
         assert!(matches!(read, BodyRead::Whole(_)));
     }

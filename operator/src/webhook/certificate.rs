@@ -1,4 +1,4 @@
-//! The serving certificate, from a mounted Secret that the controller keeps.
+//! The serving certificate, from a mounted Secret that the controller writes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use toolcrib_serve::Tls;
 use crate::certificates::issue::{Pair, certified};
 use crate::certificates::rotate::{WEBHOOK_CERTIFICATE, WEBHOOK_KEY};
 
-/// How often the files are looked at. The controller publishes an authority long before it
-/// signs with it, so nothing depends on the second.
+/// Interval at which the files are read. The controller publishes an authority long before the
+/// authority signs, so a delay of seconds does no harm.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What is served now; looked up at each handshake.
+/// The certificate that is served now; looked up at each handshake.
 pub struct Certificate {
     folder: PathBuf,
     current: RwLock<Option<Arc<CertifiedKey>>>,
@@ -49,7 +49,7 @@ impl Certificate {
         Tls::new(Arc::clone(self) as Arc<dyn ResolvesServerCert>).context("TLS versions")
     }
 
-    /// Looks at the files at that interval, forever.
+    /// Reads the files at that interval, forever.
     pub async fn keep_current(&self, interval: Duration) {
         let mut served: Option<Pair> = None;
         let mut complained = false;
@@ -71,11 +71,11 @@ impl Certificate {
                             complained = false;
                             tracing::info!("certificate loaded");
                         }
-                        // Between the two files of a swap that is not atomic, or damaged.
-                        None => complain(&mut complained, "certificate and key do not fit"),
+                        // One file was replaced before the other, or a file is damaged.
+                        None => complain(&mut complained, "certificate and key do not match"),
                     }
                 }
-                // What was served goes on being served.
+                // The certificate that was loaded before is still served.
                 Err(error) => complain(&mut complained, &error.to_string()),
             }
         }
@@ -105,10 +105,10 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// Once per state: a first start waits for the controller, and that is no flood of lines.
+/// Logs once until a certificate loads: on a first start, the webhook waits for the controller.
 fn complain(complained: &mut bool, why: &str) {
     if !*complained {
-        tracing::warn!(why, "certificate not loaded; looking again");
+        tracing::warn!(why, "certificate not loaded, retrying");
         *complained = true;
     }
 }

@@ -1,5 +1,5 @@
-//! What the webhook counts. Labels come from a closed enum: no name that a user chooses
-//! becomes a label.
+//! The webhook's metrics. Labels come from a closed enum: no name that a user chooses becomes a
+//! label.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::metrics::{Row, label, register};
 pub enum Outcome {
     Injected,
     AlreadyInjected,
-    /// Not labelled, or not a creation: none of our business.
+    /// Allowed without a check: a pod without the label, or not a creation.
     Passed,
     Refused,
-    /// An object of ours: allowed, and something was said to it.
+    /// An object of our kinds was allowed with warnings.
     Warned,
     NoAgent,
     NotSynced,
     Malformed,
-    /// No turn or no room in time: the sender is told to try again.
+    /// No turn or no room in time: the client is told to try again.
     Busy,
-    /// A request at a path that no webhook configuration names, so not the API server's.
+    /// The path is in no webhook configuration, so the client is not the API server.
     Stranger,
 }
 
@@ -65,7 +65,7 @@ struct Admission {
     outcome: Outcome,
 }
 
-/// Stands before every name.
+/// Prefix of every metric's name.
 pub const PREFIX: &str = "toolcrib_webhook";
 
 const ADMISSIONS: Row = Row {
@@ -136,7 +136,7 @@ impl Meter {
         self.admissions.get_or_create(&Admission { outcome }).inc();
     }
 
-    /// The text exposition format.
+    /// Encodes the metrics in the text exposition format.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

@@ -1,26 +1,25 @@
-//! `toolcrib-operator webhook`: puts the mediator into pods that run an agent, and says of our
-//! own kinds, while they are applied, what is wrong with them and who gains or loses what.
+//! `toolcrib-operator webhook`: injects the mediator into pods that run an agent, and validates
+//! objects of our own kinds: errors, and the agents that gain or lose tools.
 //!
-//! Answers the API server alone: the others do not know its paths. It has no right to any
-//! Secret, and a patch holds references only. It keeps the Agents'
-//! specs, under 1 KiB each, because a pod's admission cannot wait for a read; all else is
-//! read when it is asked for. Whatever the input, the answer is an
-//! AdmissionReview: what cannot be read is not allowed. Not here: what is injected
-//! (`toolcrib_compile::inject`), and the guard that stands when no webhook runs (a policy
-//! in the chart).
+//! Only the API server is answered: no other client knows the paths. The webhook has no right to any
+//! Secret, and a patch holds references only. It keeps the Agents' specs, under 1 KiB each,
+//! because a pod's admission cannot wait for a read; other objects are read on demand. Every
+//! review is answered with an AdmissionReview, and an unreadable one is denied. Not here: the
+//! patch (`toolcrib_compile::inject`), and the guard for pods that were created while no webhook
+//! ran (a policy in the chart).
 //!
-//! In reading order: [`args`], [`agents`] (the watch), [`paths`] (who may ask), [`review`] (the
-//! wire format), [`body`] and [`routes`] (one admission); [`validate`] (our own kinds) with [`object`] and
-//! [`neighbours`]; [`certificate`] and [`serve`] (TLS, drain), [`meter`].
+//! In reading order: [`args`], [`agents`] (the watch), [`paths`] (recognizes the API server),
+//! [`review`] (the wire format), [`body`] and [`routes`] (one admission); [`validate`] (our own
+//! kinds) with [`object`] and [`related_objects`]; [`certificate`] and [`serve`] (TLS, drain), [`meter`].
 
 mod agents;
 mod args;
 mod body;
 mod certificate;
 pub mod meter;
-mod neighbours;
 mod object;
 mod paths;
+mod related_objects;
 mod review;
 mod routes;
 mod serve;
@@ -46,11 +45,11 @@ use paths::Paths;
 use review::Review;
 use routes::App;
 
-/// How long connections may take to end once nothing new is accepted.
+/// Time for open connections to end, once no new connection is accepted.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Answers the review of a pod with the text that the route sends, where the pod's Agent is known.
-/// `None`: the body is not the review of a pod.
+/// Answers the review of a pod of this Agent, with the text that the route sends. Returns `None`
+/// if the body is not the review of a pod.
 pub(crate) fn answer_pod(body: &[u8], agent: &Agent, config: &InjectConfig) -> Option<String> {
     let review = Review::read(body).ok()?;
     let pod = routes::pod(&review.request).ok()?;
@@ -58,8 +57,8 @@ pub(crate) fn answer_pod(body: &[u8], agent: &Agent, config: &InjectConfig) -> O
     Some(answer.into_review(&review.request.uid).to_string())
 }
 
-/// Answers the review of an object of ours with the text that the route sends, as if the cluster
-/// had no other object. `None`: the body is not a review.
+/// Answers the review of an object of our kinds, with the text that the route sends, as if the
+/// cluster had no other object. Returns `None` if the body is not a review.
 pub(crate) fn answer_object(body: &[u8]) -> Option<String> {
     let review = Review::read(body).ok()?;
     let (answer, _) = validate::validate_alone(&review.request);
@@ -70,7 +69,7 @@ pub(crate) fn answer_object(body: &[u8]) -> Option<String> {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = kube::Client::try_default()
         .await
-        .context("no way to the API server")?;
+        .context("the client of the API server cannot be set up")?;
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
     let shutdown = async move {
@@ -82,8 +81,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     run_until(client, args, shutdown).await
 }
 
-/// Serves until `shutdown`, then drains. Errs when it cannot start, and when a part of it
-/// ended that must not.
+/// Serves until `shutdown`, then drains. Fails if the webhook cannot start, or if one of its tasks
+/// ends by itself.
 pub async fn run_until(
     client: kube::Client,
     args: Args,
@@ -154,7 +153,7 @@ pub async fn run_until(
             anyhow::bail!("the admission listener ended by itself");
         }
     }
-    // Not ready from now on; the Service goes on sending until every node knows.
+    // Readiness fails from now on. The Service still sends requests until every node has noticed.
     stop.send_replace(serve::Phase::Leaving);
     tracing::info!(seconds = args.drain_seconds, "draining");
     tokio::time::sleep(Duration::from_secs(args.drain_seconds)).await;

@@ -1,7 +1,7 @@
-//! One version of an object of ours, as admission brings it.
+//! One version of an object of our kinds, decoded from a review.
 //!
-//! Invariant: it is read only if it is not nested deeper than compile reads and weighs no more than
-//! one object may, so nothing that follows recurses or allocates without bound.
+//! Invariant: an object is decoded only if compile accepts its nesting and its weight, so later code
+//! neither recurses nor allocates without bound.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum Object {
     ModelProvider(Arc<ModelProvider>),
 }
 
-/// Why it cannot be read; never what stands in it.
+/// Reasons why an object is not decoded. The texts quote none of its values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     #[error(
@@ -36,7 +36,7 @@ pub enum Unreadable {
     TooExpensive { reason: String },
 }
 
-/// The kinds that are asked about.
+/// Returns the kind of that name, if the webhook validates it.
 pub fn kind(name: &str) -> Option<Kind> {
     [
         Kind::Surface,
@@ -61,7 +61,7 @@ impl Object {
             return Err(Unreadable::TooExpensive { reason });
         }
         fn parse<K: DeserializeOwned>(kind: Kind, text: &str) -> Result<Arc<K>, Unreadable> {
-            // The text of the error quotes values; a credential may stand in a wrong field.
+            // serde's error quotes values, and a credential may stand in a wrong field.
             serde_json::from_str(text)
                 .map(Arc::new)
                 .map_err(|_| Unreadable::Undecodable { kind: kind.name() })
@@ -78,7 +78,7 @@ impl Object {
         }
     }
 
-    /// Whether both say the same; metadata and status say nothing here.
+    /// True if both specs are equal; metadata and status are not compared.
     pub fn same_spec(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Surface(one), Self::Surface(other)) => one.spec == other.spec,
@@ -107,7 +107,7 @@ impl Object {
         }
     }
 
-    /// Why the controller leaves this version out for want of memory, as its status says.
+    /// Returns why the controller leaves this version out for want of memory, from its status.
     pub fn left_out(&self) -> Option<&str> {
         match self {
             Self::Surface(it) => left_out(it.conditions(), it.metadata.generation),
@@ -118,7 +118,7 @@ impl Object {
         }
     }
 
-    /// The keys whose answers the object is in.
+    /// Returns the keys of compile that this object is part of the answer to.
     pub fn keys(&self) -> BTreeSet<Key> {
         match self {
             Self::Surface(object) => object.keys(),

@@ -1,13 +1,13 @@
-//! The paths that the API server calls: those that the two webhook configurations name now.
+//! The paths that the API server calls, read from the two webhook configurations.
 //!
-//! The API server shows a webhook no credential. So the controller puts a random segment into
-//! each path, which pods cannot read, and a request at one of these paths is the API server's.
-//! All others are answered before a byte of their body is read.
+//! The API server presents no credential to a webhook. So the controller puts a random segment,
+//! which pods cannot read, into each path, and a request at such a path comes from the API server.
+//! Other requests are answered before a byte of their body is read.
 //!
-//! The configurations alone say which paths these are: a path counts while one names it, and
-//! for [`LAG`] after. So a new segment, a chart that is applied again and a rollback each count
-//! at once. A path that is not known is looked for in the API server before it is refused, since
-//! an API server may hear of a change before this process does.
+//! Only the configurations decide: a path is valid while a configuration names it, and for [`LAG`]
+//! after. So a new segment, a chart that is applied again and a rollback take effect at once. For an
+//! unknown path, the configurations are read again before it is refused, since an API server may
+//! learn of a change before this process does.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -27,35 +27,36 @@ use tokio::time::Instant;
 
 use crate::certificates::path::{Configuration, INJECT, VALIDATE};
 
-/// How long a path counts that no configuration names any more: an API server of several may
-/// hear late of a change.
+/// Time for which a path stays valid after the configurations have dropped it. One of several API
+/// servers may learn of the change late.
 const LAG: Duration = Duration::from_secs(60);
-/// Between two looks that nothing asks for.
+/// Time between two regular reads of the configurations.
 const INTERVAL: Duration = Duration::from_secs(20);
-/// The least time between two looks: strangers make no flood of them.
+/// Shortest time between two reads, so that requests at unknown paths cannot flood the API server.
 const APART: Duration = Duration::from_millis(250);
-const LOOK: Duration = Duration::from_secs(2);
-/// How long an unknown path waits for a look. Less than what the API server gives a review.
+/// Timeout of reading one configuration.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time that a request at an unknown path waits for a read; less than the webhook's timeout.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// What a review at a path asks.
+/// The purpose of a review, which its path tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Of a pod: with the mediator.
+    /// Inject the mediator into a pod.
     Inject,
-    /// Of an object of ours: whether, and what is to be said.
+    /// Validate an object of our kinds.
     Validate,
 }
 
-/// Cheap to clone.
+/// The valid paths. Cheap to clone.
 #[derive(Clone)]
 pub struct Paths(Arc<Inner>);
 
 struct Inner {
-    /// `None`: the plain paths, for configurations that no controller keeps.
+    /// Name of both configurations; `None`: the plain paths are valid.
     configurations: Option<(Client, String)>,
     named: RwLock<Vec<KnownPath>>,
-    /// When the last look began. Held while one runs.
+    /// Start of the last complete read. Locked while a read runs.
     begun: Mutex<Option<Instant>>,
     looked: AtomicBool,
 }
@@ -63,12 +64,12 @@ struct Inner {
 struct KnownPath {
     question: Question,
     path: String,
-    /// `None` while a configuration names it.
+    /// End of the path's validity; `None` while a configuration names it.
     until: Option<Instant>,
 }
 
 impl Paths {
-    /// `/inject` and `/validate`, whoever calls them.
+    /// `/inject` and `/validate`, for every client. Used if no controller writes the configurations.
     pub fn plain() -> Self {
         let named = [(Question::Inject, INJECT), (Question::Validate, VALIDATE)];
         let named = named.map(|(question, path)| KnownPath {
@@ -84,7 +85,7 @@ impl Paths {
         }))
     }
 
-    /// Those of the mutating and the validating configuration of this name.
+    /// The paths of the mutating and the validating configuration of this name.
     pub fn of(client: Client, name: String) -> Self {
         Self(Arc::new(Inner {
             configurations: Some((client, name)),
@@ -94,32 +95,32 @@ impl Paths {
         }))
     }
 
-    /// Both configurations were looked at, whether there is one or not.
+    /// True once both configurations were read, even if they do not exist.
     pub fn known(&self) -> bool {
         self.0.looked.load(Ordering::Relaxed)
     }
 
-    /// What is asked at this path: nothing, or one question, or both where the configurations
-    /// name none (then every review comes to `/`).
+    /// Returns the questions of a path: none, one, or both if the configurations name no path (then
+    /// every review comes to `/`).
     pub async fn questions(&self, path: &str) -> Vec<Question> {
         let known = self.at(path);
         if !known.is_empty() || self.0.configurations.is_none() {
             return known;
         }
-        // Over time it is as if the look had found nothing.
-        let _in_time = tokio::time::timeout(WAIT, self.look_since(Instant::now())).await;
+        // A read that times out counts as one that found nothing.
+        let _in_time = tokio::time::timeout(WAIT, self.read_since(Instant::now())).await;
         self.at(path)
     }
 
-    /// Looks now and then, forever: what was not asked for is forgotten too.
+    /// Reads the configurations at an interval, forever, so that paths expire without a request too.
     pub async fn keep_current(&self) {
         loop {
-            self.look_since(Instant::now()).await;
+            self.read_since(Instant::now()).await;
             tokio::time::sleep(if self.known() { INTERVAL } else { APART }).await;
         }
     }
 
-    /// All of them are compared, each in constant time.
+    /// Returns the questions of a known path. Compares all paths, each in constant time.
     fn at(&self, path: &str) -> Vec<Question> {
         let now = Instant::now();
         let named = self.0.named.read();
@@ -131,13 +132,13 @@ impl Paths {
             .collect()
     }
 
-    /// Returns when a look has ended that began after that moment. One runs at a time.
-    async fn look_since(&self, asked: Instant) {
+    /// Returns once a read that began after `since` has ended. One read runs at a time.
+    async fn read_since(&self, since: Instant) {
         let Some((client, name)) = &self.0.configurations else {
             return;
         };
         let mut begun = self.0.begun.lock().await;
-        if begun.is_some_and(|begun| begun > asked) {
+        if begun.is_some_and(|begun| begun > since) {
             return;
         }
         if let Some(begun) = *begun {
@@ -153,12 +154,12 @@ impl Paths {
         }
         let found = [(Question::Inject, inject), (Question::Validate, validate)];
         for (question, paths) in found {
-            // What was not read stays as it was.
+            // If a configuration cannot be read, its known paths stay.
             if let Some(paths) = paths {
                 self.take(question, &paths);
             }
         }
-        // Only of a look that was not cut short: else the next one would wait for nothing.
+        // Set at the end: a read that timed out must not make the next one wait.
         *begun = Some(now);
     }
 
@@ -187,7 +188,7 @@ impl Paths {
     }
 }
 
-/// The paths that the configuration names: none without a configuration. `None`: not read.
+/// Reads the paths of a configuration; empty if it does not exist. `None` if the read failed.
 async fn paths<K>(client: &Client, name: &str) -> Option<Vec<String>>
 where
     K: Configuration
@@ -198,15 +199,15 @@ where
 {
     let api: Api<K> = Api::all(client.clone());
     let kind = K::kind(&());
-    match tokio::time::timeout(LOOK, api.get_opt(name)).await {
+    match tokio::time::timeout(READ_TIMEOUT, api.get_opt(name)).await {
         Ok(Ok(Some(found))) => Some(found.paths()),
         Ok(Ok(None)) => Some(Vec::new()),
         Ok(Err(error)) => {
-            tracing::warn!(name, %kind, %error, "webhook configuration not read; known paths stay");
+            tracing::warn!(name, %kind, %error, "reading webhook configuration failed, known paths kept");
             None
         }
         Err(_) => {
-            tracing::warn!(name, %kind, "webhook configuration not read in time; known paths stay");
+            tracing::warn!(name, %kind, "reading webhook configuration timed out, known paths kept");
             None
         }
     }

@@ -1,7 +1,7 @@
 //! The wire format of admission, `admission.k8s.io/v1`.
 //!
-//! Only what is used is read, and in two steps, so that an unreadable pod still gets an
-//! answer under its request's uid.
+//! Only the used fields are decoded, and the object in a second step, so that an undecodable pod
+//! is still answered under its request's uid.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -39,24 +39,24 @@ pub struct Request {
     pub old_object: Option<Box<RawValue>>,
 }
 
-/// Of the object. The API server sends it in the version that the configuration names.
+/// The kind of the object. The API server converts the object to the version in the configuration.
 #[derive(Debug, Default, Deserialize)]
 pub struct GroupVersionKind {
     #[serde(default)]
     pub kind: String,
 }
 
-/// What is answered.
+/// The answer to a review.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Allowed,
-    /// Allowed; what `kubectl` shows beside it.
+    /// Allowed, with warnings that `kubectl` shows.
     Warned(Vec<String>),
     Patched(Patch),
-    /// The text is what `kubectl` shows.
+    /// Denied, with the text that `kubectl` shows.
     Denied(String),
-    /// Denied for now. Clients of Kubernetes try again by themselves, and show the text when
-    /// they give up.
+    /// Denied for now. Kubernetes clients try again by themselves, and show the text when they give
+    /// up.
     Later(String),
 }
 
@@ -68,7 +68,7 @@ impl Answer {
                 json!({ "uid": uid, "allowed": true, "warnings": warnings })
             }
             Self::Patched(patch) => {
-                let patch = serde_json::to_vec(&patch).expect("a patch is plain data");
+                let patch = serde_json::to_vec(&patch).expect("a patch serializes to JSON");
                 json!({
                     "uid": uid,
                     "allowed": true,

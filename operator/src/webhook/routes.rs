@@ -1,10 +1,10 @@
 //! One admission, and the status routes.
 //!
-//! A request at a path that no configuration names is not the API server's: it gets 404, and
-//! nothing of its body is read. Of the API server's reviews the body is read first, within a
-//! bound for all together, and a turn is waited for then. So a review that finds no turn is
-//! answered under its uid: the API server takes an answer without one for none, lets the pod
-//! pass without its mediator, and the guard denies it in words that are about something else.
+//! A request at a path that no configuration names gets 404, and its body is not read: it does not
+//! come from the API server. The body of a review is read first, within a bound for all bodies
+//! together; then the review waits for its turn. So a review that gets no turn is still answered
+//! under its uid. The API server ignores an answer without a uid and admits the pod without its
+//! mediator; the guard then denies the pod with a misleading message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,18 +34,19 @@ use super::serve::Phase;
 use super::validate::validate;
 use crate::listen::Visitor;
 
-/// How many admissions are worked on at a time.
+/// Limit of pod admissions that are decided at the same time.
 const MAX_ADMISSIONS: usize = 64;
-/// Each reads other objects and compiles agents twice; people apply them, not machines.
+/// Limit of validations at the same time. Each reads other objects and compiles agents twice;
+/// people apply such objects, not machines.
 const MAX_VALIDATIONS: usize = 8;
-/// How long one waits for its turn; less than the webhook's timeout.
+/// Time that a review waits for its turn; less than the webhook's timeout.
 const QUEUE_TIME: Duration = Duration::from_secs(2);
-/// What the API server waits for an answer, where it does not say.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// An answer is on its way this much before the API server gives up.
+/// Time that the API server waits for an answer, if the query does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between the answer and the timeout of the API server.
 const SPARE: Duration = Duration::from_millis(500);
 
-/// What an admission needs. Cheap to clone.
+/// The state shared by all admissions. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     client: Client,
@@ -97,7 +98,7 @@ struct Status {
     phase: watch::Receiver<Phase>,
 }
 
-/// For the kubelet and a scraper.
+/// The routes for the kubelet and for a scraper.
 pub fn status(app: App, certificate: Arc<Certificate>, phase: watch::Receiver<Phase>) -> Router {
     Router::new()
         // Alive as long as the runtime answers.
@@ -141,7 +142,7 @@ async fn metrics(State(status): State<Status>) -> Response {
         )
             .into_response(),
         Err(error) => {
-            tracing::error!(%error, "metrics not encoded");
+            tracing::error!(%error, "encoding metrics failed");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -160,20 +161,20 @@ async fn admit(State(app): State<App>, request: HttpRequest) -> Response {
         app.meter.admitted(Outcome::Busy);
         return closed(StatusCode::SERVICE_UNAVAILABLE);
     }
-    let until = started + patience(parts.uri.query()).saturating_sub(SPARE);
+    let until = started + review_timeout(parts.uri.query()).saturating_sub(SPARE);
     let (uid, answer, outcome) = answer(&app, *first, questions.len() > 1, body, until).await;
     app.meter.admitted(outcome);
     app.meter.seconds.observe(started.elapsed().as_secs_f64());
     axum::Json(answer.into_review(&uid)).into_response()
 }
 
-/// Nothing of the body is read, so the connection ends.
+/// Answers with a status and closes the connection, because the body was not read.
 fn closed(status: StatusCode) -> Response {
     (status, [(header::CONNECTION, "close")]).into_response()
 }
 
-/// How long the API server waits: it says so in the query, as in `timeout=5s`.
-fn patience(query: Option<&str>) -> Duration {
+/// Returns how long the API server waits, from the query, as in `timeout=5s`.
+fn review_timeout(query: Option<&str>) -> Duration {
     query
         .into_iter()
         .flat_map(|query| query.split('&'))
@@ -183,10 +184,10 @@ fn patience(query: Option<&str>) -> Duration {
                 .parse()
                 .ok()
         })
-        .map_or(PATIENCE, Duration::from_secs)
+        .map_or(DEFAULT_TIMEOUT, Duration::from_secs)
 }
 
-/// `either`: the path is that of both questions, and the object's kind says which is meant.
+/// Answers a review. `either`: the path stands for both questions, so the object's kind decides.
 async fn answer(
     app: &App,
     question: Question,
@@ -202,13 +203,13 @@ async fn answer(
             Outcome::Malformed,
         )
     };
-    // The room is held until there is an answer: what is read from the body is larger than it.
+    // The room stays reserved until the answer: the decoded review is larger than its body.
     let (read, _room) = app.bodies.read(body).await;
     let body = match read {
         BodyRead::Whole(body) => body,
         BodyRead::TooLarge { uid } => {
             let (answer, outcome) = too_large(question);
-            tracing::warn!(?question, "a review of over 3 MiB");
+            tracing::warn!(?question, "review over 3 MiB not read");
             return (uid.unwrap_or_default(), answer, outcome);
         }
         BodyRead::Busy { uid } => {
@@ -219,7 +220,7 @@ async fn answer(
     };
     let review = match Review::read(&body) {
         Ok(review) => review,
-        // Of the position only: the text may quote what was sent.
+        // Only the position: serde's text may quote values of the request.
         Err(error) => {
             return unread(&format!("line {} column {}", error.line(), error.column()));
         }
@@ -234,9 +235,9 @@ async fn answer(
     (review.request.uid, answer, outcome)
 }
 
-/// Decides when it is this review's turn.
+/// Waits for this review's turn, and decides.
 async fn turn(app: &App, question: Question, request: &Request) -> (Answer, Outcome) {
-    // Apart, so that a flood of the one cannot hold up the other.
+    // Separate turns, so that a flood of one kind of review does not delay the other.
     let turns = match question {
         Question::Inject => &app.turns,
         Question::Validate => &app.validations,
@@ -250,10 +251,10 @@ async fn turn(app: &App, question: Question, request: &Request) -> (Answer, Outc
     }
 }
 
-/// There is no time to decide. A pod without its mediator would be denied by the guard; an
-/// object of ours is looked at again when it is compiled.
+/// The answer if there is no time to decide. A pod is asked to come again, because the guard would
+/// deny it without its mediator. An object of our kinds is admitted, because compile checks it.
 fn busy(question: Question) -> (Answer, Outcome) {
-    tracing::warn!(?question, "no answer in time");
+    tracing::warn!(?question, "review not decided in time");
     let answer = match question {
         Question::Inject => Answer::Later(
             "toolcrib: too many pods are admitted at a time: try again in a moment".to_owned(),
@@ -266,8 +267,8 @@ fn busy(question: Question) -> (Answer, Outcome) {
     (answer, Outcome::Busy)
 }
 
-/// A pod would run without its mediator. An object of ours may be on its way to be smaller,
-/// and compile looks at it again.
+/// The answer to a review over the limit. A pod is denied, because it would run without its
+/// mediator. An object of our kinds is admitted: the change may make it smaller, and compile checks it.
 fn too_large(question: Question) -> (Answer, Outcome) {
     match question {
         Question::Inject => denied(
@@ -284,7 +285,7 @@ fn too_large(question: Question) -> (Answer, Outcome) {
     }
 }
 
-/// Reads the object of a request as a pod.
+/// Decodes the object of a request as a pod.
 pub fn pod(request: &Request) -> serde_json::Result<Pod> {
     serde_json::from_str(request.object.as_ref().map_or("", |object| object.get()))
 }
@@ -309,7 +310,7 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
                 namespace = request.namespace,
                 line = error.line(),
                 column = error.column(),
-                "object is not a readable pod"
+                "pod cannot be decoded"
             );
             return denied(
                 Outcome::Malformed,
@@ -358,7 +359,7 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
             Answer::Denied(why) | Answer::Later(why) => Some(why.as_str()),
             Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => None,
         },
-        "admission"
+        "pod reviewed"
     );
     (answer, outcome)
 }
@@ -384,7 +385,7 @@ mod tests {
 
     fn app_at(agents: Agents, paths: Paths) -> App {
         let config = crate::foreign::config();
-        // An API server that nobody asks here.
+        // These tests send no request to the API server.
         let client = Client::new(
             tower::service_fn(|_: HttpRequest<kube::client::Body>| async {
                 Ok::<_, std::convert::Infallible>(Response::new(Body::empty()))
@@ -428,7 +429,7 @@ mod tests {
         .into_bytes()
     }
 
-    /// The response's part of the answer to `body`.
+    /// Returns the `response` of the answer to `body`.
     async fn ask(app: &App, body: Vec<u8>) -> Value {
         ask_at(app, "/inject", body).await
     }
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_labelled_pod_is_patched_and_then_let_pass() {
+    async fn a_labelled_pod_is_patched_once() {
         let app = synced();
         let mut object = pod(json!({ "toolcrib.dev/agent": "otter" }));
         let response = ask(&app, review(&object)).await;
@@ -478,8 +479,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_agent_is_waited_for_and_then_named() {
-        // Another namespace's agent of that name does not count.
+    async fn a_pod_whose_agent_does_not_exist_is_denied_with_the_name() {
+        // An Agent of that name exists in another namespace.
         let response = ask(
             &synced(),
             review(&pod(json!({ "toolcrib.dev/agent": "heron" }))),
@@ -495,7 +496,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_says_what_to_do() {
+    async fn a_denied_pod_gets_the_cure() {
         let mut object = pod(json!({ "toolcrib.dev/agent": "otter" }));
         object["spec"]["hostNetwork"] = json!(true);
         let response = ask(&synced(), review(&object)).await;
@@ -507,14 +508,14 @@ mod tests {
         );
     }
 
-    /// An answer without the uid is none, and `failurePolicy: Ignore` would let it pass.
+    /// The API server ignores an answer without the uid, and `failurePolicy: Ignore` admits the pod.
     #[tokio::test]
-    async fn a_review_that_is_too_large_has_its_uid_in_the_answer() {
+    async fn a_review_that_is_too_large_is_answered_under_its_uid() {
         let app = synced();
         let mut object = pod(json!({ "toolcrib.dev/agent": "otter" }));
-        // Escaped, each of these is six bytes.
+        // Each of these characters takes six bytes in JSON.
         object["metadata"]["annotations"] = json!({ "note": "\u{1}".repeat(1 << 20) });
-        // In the API server's order.
+        // The members are in the API server's order.
         let review = format!(
             r#"{{"kind":"AdmissionReview","request":{{"uid":"u-7","operation":"CREATE","object":{object}}}}}"#
         );
@@ -535,7 +536,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_cannot_be_read_is_not_allowed() {
+    async fn an_undecodable_review_or_pod_is_denied() {
         let app = synced();
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         let huge = vec![b' '; super::super::body::MAX_KEPT + 1];
@@ -627,7 +628,7 @@ mod tests {
         app_at(agents, configurations.paths())
     }
 
-    /// The status of a review at that path. A review that is refused is not read.
+    /// Returns the status of a review at that path. The body of a refused review is not read.
     async fn status_at(app: &App, path: &str) -> StatusCode {
         let review = review(&pod(json!({ "toolcrib.dev/agent": "otter" })));
         let read = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -680,7 +681,7 @@ mod tests {
         assert_eq!(got.status(), StatusCode::NOT_FOUND);
     }
 
-    /// A path is looked for before it is refused: an API server may know it first.
+    /// An API server may know a new path before this process does.
     #[tokio::test(start_paused = true)]
     async fn a_new_path_is_answered_at_once_and_the_one_before_for_a_minute() {
         let configurations = Configurations::named(Some(SECRET), Some("/validate/cccc"));
@@ -695,7 +696,7 @@ mod tests {
         assert_eq!(status_at(&app, SECRET).await, StatusCode::NOT_FOUND);
     }
 
-    /// As an earlier chart names it, and as a chart that leaves it out.
+    /// An earlier chart names the plain paths; a chart may also name none.
     #[tokio::test(start_paused = true)]
     async fn a_plain_path_is_answered_while_a_configuration_names_it() {
         let configurations = Configurations::named(Some("/inject"), Some("/validate"));
@@ -703,13 +704,13 @@ mod tests {
         assert_eq!(status_at(&app, "/inject").await, StatusCode::OK);
         configurations.name(None, None);
         assert_eq!(status_at(&app, "/").await, StatusCode::OK);
-        // One path for both questions: the object says which.
+        // Both questions share one path; the object's kind decides.
         let mut object: Value =
             serde_json::from_slice(&review(&json!({ "kind": "Surface" }))).unwrap();
         object["request"]["kind"] = json!({ "kind": "Surface" });
-        let said = ask_at(&app, "/", object.to_string().into_bytes()).await;
+        let answer = ask_at(&app, "/", object.to_string().into_bytes()).await;
         assert_ne!(
-            said["status"]["message"],
+            answer["status"]["message"],
             "toolcrib: the object is not a pod that can be read"
         );
         configurations.name(Some(SECRET), Some("/validate/cccc"));
@@ -740,9 +741,9 @@ mod tests {
         );
     }
 
-    /// The API server takes an answer without a uid for none, and the pod passes.
+    /// The API server ignores an answer without a uid, and admits the pod.
     #[tokio::test(start_paused = true)]
-    async fn a_review_without_a_turn_is_told_to_come_again_under_its_uid() {
+    async fn a_review_without_a_turn_is_answered_under_its_uid() {
         let app = synced();
         let turns = app.turns.acquire_many(MAX_ADMISSIONS as u32).await.unwrap();
         let labelled = review(&pod(json!({ "toolcrib.dev/agent": "otter" })));

@@ -1,9 +1,8 @@
 //! Connections: TLS for admissions, plain HTTP for status, and an orderly end.
 //!
-//! The API server sends no admission twice: one that arrives on a connection which is being
-//! closed is lost, and the guard denies its pod. So whoever is answered while this process is
-//! on its way out is told to come back on another connection; by the time connections are
-//! closed none is in use.
+//! The API server does not repeat an admission: one that arrives on a closing connection is lost,
+//! and the guard denies its pod. So answers during shutdown carry `Connection: close`, and by the
+//! time this process closes connections none is in use.
 
 use std::future::pending;
 use std::time::Duration;
@@ -20,17 +19,17 @@ use toolcrib_serve::{Plain, Tls};
 
 use crate::listen::{self, Bounds, STATUS};
 
-/// Where the process is on its way out.
+/// The phases of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Serving,
-    /// Not ready any more; still answers.
+    /// Readiness fails; reviews are still answered.
     Leaving,
-    /// Accepts nothing new.
+    /// No new connection is accepted.
     Closing,
 }
 
-/// Of the admission listener. An API server opens a connection for each review that it sends
+/// Bounds of the admission listener. An API server opens a connection for each review that it sends
 /// while others run, 600 at most by its own bounds, and comes from one address.
 const BOUNDS: Bounds = Bounds {
     known: 2_048,
@@ -38,12 +37,12 @@ const BOUNDS: Bounds = Bounds {
     strangers: 1_024,
     strangers_of_one_address: 256,
     introduction: Duration::from_secs(10),
-    // The API server must close first: an admission that meets a closing connection is lost.
+    // The API server must close first: an admission on a closing connection is lost.
     idle: Duration::from_secs(120),
     head: 16 * 1024,
     lifetime: None,
 };
-/// How long an API server keeps an idle connection: `http.Transport.IdleConnTimeout` as
+/// Time that an API server keeps an idle connection: `http.Transport.IdleConnTimeout` as
 /// Kubernetes sets it.
 const CLIENT_IDLE: Duration = Duration::from_secs(90);
 const _: () = assert!(BOUNDS.idle.as_secs() > CLIENT_IDLE.as_secs());
@@ -56,16 +55,19 @@ pub async fn tls(
     mut phase: watch::Receiver<Phase>,
     limit: Duration,
 ) {
-    let routes = routes.layer(map_response_with_state(phase.clone(), parting));
+    let routes = routes.layer(map_response_with_state(phase.clone(), close_on_shutdown));
     let closing = async move {
-        // A sender that is gone closes too.
+        // A dropped sender closes too.
         let _closing = phase.wait_for(|phase| *phase == Phase::Closing).await;
     };
     listen::serve(listener, tls, routes, BOUNDS, closing, limit).await;
 }
 
-/// Says that this answer is the connection's last, if so it is to be.
-async fn parting(State(phase): State<watch::Receiver<Phase>>, mut answer: Response) -> Response {
+/// Adds `Connection: close` to an answer during shutdown.
+async fn close_on_shutdown(
+    State(phase): State<watch::Receiver<Phase>>,
+    mut answer: Response,
+) -> Response {
     let last = match *phase.borrow() {
         Phase::Serving => false,
         Phase::Leaving | Phase::Closing => true,
@@ -124,7 +126,7 @@ mod tests {
         ca.certificate
     }
 
-    /// The body of one request, by a client that trusts `ca` alone.
+    /// Sends one request as a client that trusts only `ca`; returns the body of the answer.
     async fn ask(address: SocketAddr, ca: &str) -> std::io::Result<String> {
         let mut roots = RootCertStore::empty();
         roots
@@ -162,7 +164,7 @@ mod tests {
         };
         tokio::time::timeout(DEADLINE, trying)
             .await
-            .expect("answered in time")
+            .expect("the listener answers in time")
     }
 
     #[tokio::test]
@@ -188,18 +190,18 @@ mod tests {
         let second = write_certificate(folder.path());
         assert_eq!(until_answered(address, &second).await, "otter");
         ask(address, &first).await.unwrap_err();
-        // Damaged files do not take away what is served.
+        // The loaded certificate outlives damaged files.
         std::fs::write(folder.path().join("tls.key"), "none").unwrap();
         assert_eq!(until_answered(address, &second).await, "otter");
     }
 
-    /// The API server keeps connections; one that is closed under a request loses it.
+    /// The API server reuses connections; a request on a closing connection is lost.
     #[tokio::test]
-    async fn who_is_answered_on_the_way_out_comes_back_on_another_connection() {
+    async fn answers_during_shutdown_close_the_connection() {
         let (stop, phase) = watch::channel(Phase::Serving);
         let routes = Router::new()
             .route("/", get(|| async { "otter" }))
-            .layer(map_response_with_state(phase, parting));
+            .layer(map_response_with_state(phase, close_on_shutdown));
         let says_close = async || {
             let request = axum::http::Request::get("/").body(axum::body::Body::empty());
             let answer = tower::ServiceExt::oneshot(routes.clone(), request.unwrap()).await;
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_runs_when_it_closes_is_answered() {
+    async fn a_request_that_runs_at_shutdown_is_answered() {
         let folder = tempfile::tempdir().unwrap();
         let ca = write_certificate(folder.path());
         let certificate = Arc::new(Certificate::new(folder.path().to_owned()));
@@ -251,9 +253,9 @@ mod tests {
         TcpStream::connect(address).await.unwrap_err();
     }
 
-    /// Strangers from the API server's own address, more than one address may have.
+    /// The silent connections come from the API server's address, and exceed its bound.
     #[tokio::test]
-    async fn silent_connections_keep_nobody_out() {
+    async fn silent_connections_do_not_block_the_api_server() {
         let folder = tempfile::tempdir().unwrap();
         let ca = write_certificate(folder.path());
         let certificate = Arc::new(Certificate::new(folder.path().to_owned()));
@@ -275,7 +277,7 @@ mod tests {
             strangers.push(TcpStream::connect(address).await.unwrap());
         }
         assert_eq!(ask(address, &ca).await.unwrap(), "otter");
-        // The first were closed for the others.
+        // The first silent connections were closed to make room.
         let mut nothing = [0];
         let closed = strangers[0].read(&mut nothing);
         let closed = tokio::time::timeout(DEADLINE, closed).await.unwrap();

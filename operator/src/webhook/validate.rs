@@ -1,15 +1,14 @@
-//! One admission of an object of ours: what a schema's rules cannot see.
+//! One admission of an object of our kinds: the checks that a CRD's schema cannot express.
 //!
-//! Denied is what nobody should have stored: nesting that no reader here descends into, an object
-//! that weighs more than the operator reads, an address that would reach what no agent may, a schema
-//! that reaches out or that takes its reader's time. Everything else that is wrong is a warning, since what it refers to may
-//! come a moment later, and compile withholds it meanwhile. Warnings also say who gains or
-//! loses what by the change.
+//! Denied are objects that must never be stored: nested deeper than compile reads, heavier than the
+//! operator decodes, with an address that no agent may reach, or with a schema that refers to
+//! another host or takes too long to check. Every other mistake is a warning, since the referenced
+//! object may be created a moment later, and compile withholds the tool meanwhile. Warnings also
+//! name the agents that gain or lose tools by the change.
 //!
-//! Invariants: nothing is stored or sent (`sideEffects: None`), so a dry run is the same.
-//! Nothing rests on this: without it (`failurePolicy: Ignore`) compile finds all of it
-//! again. Only what the change brings is denied: an object that was stored before stays
-//! editable and deletable.
+//! Invariants: nothing is stored or sent (`sideEffects: None`), so a dry run is the same. Safety
+//! does not rest on this webhook: without it (`failurePolicy: Ignore`) compile finds every mistake.
+//! Only mistakes that the change introduces are denied: a stored object stays editable and deletable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +21,26 @@ use toolcrib_compile::{
 
 use super::agents::Agents;
 use super::meter::Outcome;
-use super::neighbours::{Neighbours, Unavailable, neighbours};
 use super::object::{self, Object, Unreadable};
+use super::related_objects::{RelatedObjects, Unavailable, read_related};
 use super::review::{Answer, Request};
 
-/// Less than the webhook's own timeout: an answer without the comparison is better than
-/// none.
-const LOOK: Duration = Duration::from_secs(2);
-/// What `kubectl` shows of a warning; the API server cuts at 256 bytes.
+/// Time for reading the related objects. Less than the webhook's timeout: an answer without the
+/// comparison is better than none.
+const COMPARE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Limit of one warning in bytes; the API server cuts at 256.
 const LINE: usize = 250;
-/// The API server drops all of them over 4096 bytes.
+/// Limit of the number of warnings; the API server drops them all if they exceed 4096 bytes.
 const LINES: usize = 14;
 
-/// Wrong whatever else there is, and never to be read by anybody.
+/// Mistakes that no other object can cure; a change that introduces one is denied.
 const DENIED: [Code; 4] = [
     Code::AddressRefused,
     Code::HeaderMappingRefused,
     Code::RemoteReference,
     Code::SchemaTooLarge,
 ];
-/// Secrets and ConfigMaps are not read here.
+/// Findings about Secrets and ConfigMaps, which the webhook does not read.
 const NOT_KNOWN_HERE: [Code; 3] = [
     Code::SecretUnknown,
     Code::DescriptorUnknown,
@@ -56,14 +55,15 @@ struct ObjectChange {
     new: Option<Object>,
 }
 
+/// Validates the object of a request, compared with the related objects of the cluster.
 pub async fn validate(
     client: &Client,
     agents: &Agents,
     settings: &Arc<Settings>,
     request: &Request,
 ) -> (Answer, Outcome) {
-    let asked = match ObjectChange::or_answer(request) {
-        Ok(asked) => asked,
+    let change = match ObjectChange::or_answer(request) {
+        Ok(change) => change,
         Err(answered) => return answered,
     };
     let ObjectChange {
@@ -71,20 +71,20 @@ pub async fn validate(
         key,
         old,
         new,
-    } = &asked;
+    } = &change;
     let subject = Subject::new(*kind, key);
     let (old, new) = (old.as_ref(), new.as_ref());
-    let found = neighbours(client, agents, settings, &subject, old, new);
-    let found = match tokio::time::timeout(LOOK, found).await {
+    let found = read_related(client, agents, settings, &subject, old, new);
+    let found = match tokio::time::timeout(COMPARE_TIMEOUT, found).await {
         Ok(found) => found,
         Err(_) => Err(Unavailable::TooSlow),
     };
     if let Err(why) = &found {
-        tracing::info!(object = %subject, %why, "not compared");
+        tracing::info!(object = %subject, %why, "change not compared");
     }
-    // Hundreds of compilations at most, each up to a millisecond: not between other requests.
+    // At most hundreds of compilations of up to a millisecond, which must not delay other requests.
     let settings = Arc::clone(settings);
-    let verdict = move || verdict(&asked, found.as_ref(), &settings);
+    let verdict = move || verdict(&change, found.as_ref(), &settings);
     let verdict = tokio::task::spawn_blocking(verdict).await;
     match verdict {
         Ok(verdict) => verdict,
@@ -95,32 +95,31 @@ pub async fn validate(
     }
 }
 
-/// Answers by the objects of the request alone, without a read and without an agent that they
-/// concern.
+/// Validates the object of a request by itself: no other object is read, no agent is affected.
 pub fn validate_alone(request: &Request) -> (Answer, Outcome) {
     match ObjectChange::or_answer(request) {
-        Ok(asked) => {
+        Ok(change) => {
             let settings = Settings::default();
-            let alone = Neighbours::only(Inputs::offline(settings.clone()));
-            verdict(&asked, Ok(&alone), &settings)
+            let alone = RelatedObjects::only(Inputs::offline(settings.clone()));
+            verdict(&change, Ok(&alone), &settings)
         }
         Err(answered) => answered,
     }
 }
 
-/// What a review asks for.
+/// The decoded request.
 enum ValidationScope {
     Compare(ObjectChange),
     Nothing,
-    /// It was over the bound on one object before the change, and still is.
+    /// The object was over the limit of one object before the change, and still is.
     StillTooExpensive(Unreadable),
 }
 
 impl ObjectChange {
-    /// The change to look at, or the answer where there is none.
+    /// Returns the change to validate, or the answer if there is nothing to validate.
     fn or_answer(request: &Request) -> Result<Self, (Answer, Outcome)> {
         match Self::read(request) {
-            Ok(ValidationScope::Compare(asked)) => Ok(asked),
+            Ok(ValidationScope::Compare(change)) => Ok(change),
             Ok(ValidationScope::Nothing) => Err((Answer::Allowed, Outcome::Passed)),
             Ok(ValidationScope::StillTooExpensive(why)) => {
                 let lines = capped(vec![why.to_string()]);
@@ -139,12 +138,12 @@ impl ObjectChange {
             text.filter(|text| *text != "null")
                 .map(|text| Object::read(kind, text))
         };
-        // An old version that cannot be read gave nothing.
+        // An undecodable old version granted nothing.
         let old = read(&request.old_object);
         let stored = matches!(old, Some(Err(_)));
         let old = old.and_then(Result::ok);
         let new = match read(&request.object) {
-            // Its finalizers, its labels: it was there before.
+            // The object is stored already; the change may concern its finalizers or labels.
             Some(Err(why @ Unreadable::TooExpensive { .. })) if stored => {
                 return Ok(ValidationScope::StillTooExpensive(why));
             }
@@ -166,18 +165,18 @@ impl ObjectChange {
 }
 
 fn verdict(
-    asked: &ObjectChange,
-    found: Result<&Neighbours, &Unavailable>,
+    change: &ObjectChange,
+    found: Result<&RelatedObjects, &Unavailable>,
     settings: &Settings,
 ) -> (Answer, Outcome) {
-    let subject = Subject::new(asked.kind, &asked.key);
-    let alone = Neighbours::only(Inputs::offline(settings.clone()));
-    let neighbours = found.unwrap_or(&alone);
-    let after = neighbours.with(asked.new.as_ref());
-    let left_out = asked.old.as_ref().and_then(Object::left_out);
-    let before = neighbours.before(&subject, asked.old.as_ref());
-    let findings = findings(&after, asked, &subject);
-    let known: Vec<Diagnostic> = self::findings(&before, asked, &subject);
+    let subject = Subject::new(change.kind, &change.key);
+    let alone = RelatedObjects::only(Inputs::offline(settings.clone()));
+    let related = found.unwrap_or(&alone);
+    let after = related.with(change.new.as_ref());
+    let left_out = change.old.as_ref().and_then(Object::left_out);
+    let before = related.before(&subject, change.old.as_ref());
+    let findings = findings(&after, change, &subject);
+    let known: Vec<Diagnostic> = self::findings(&before, change, &subject);
     let fatal = |finding: &&Diagnostic| {
         DENIED.contains(&finding.code) && !known.iter().any(|known| known == *finding)
     };
@@ -185,7 +184,7 @@ fn verdict(
         let text = format!("{}: {}", finding.code, finding.located());
         return denied(Outcome::Refused, &text);
     }
-    // Alone, everything that it names is missing, so there is nothing to say.
+    // Without related objects, every reference is missing, so findings and differences mean nothing.
     match found {
         Ok(_) => {}
         Err(why @ Unavailable::TooMany { .. }) => {
@@ -194,7 +193,7 @@ fn verdict(
             );
             return (Answer::Warned(capped(vec![line])), Outcome::Warned);
         }
-        // Of no use to whoever applies something.
+        // These reasons are of no use to the person who applies the object.
         Err(
             Unavailable::NotSynced
             | Unavailable::TooSlow
@@ -204,8 +203,8 @@ fn verdict(
             return (Answer::Allowed, Outcome::Passed);
         }
     }
-    // Whether there is room for the new version is known once the controller has it.
-    let out = left_out.filter(|_| asked.new.is_some());
+    // The controller decides later whether there is room for the new version.
+    let out = left_out.filter(|_| change.new.is_some());
     let out = out.map(|reason| format!("{}: until now {reason}", Code::TooExpensive));
     let mut lines: Vec<String> = out.into_iter().collect();
     lines.extend(
@@ -214,17 +213,17 @@ fn verdict(
             .filter(|finding| !NOT_KNOWN_HERE.contains(&finding.code))
             .map(|finding| format!("{}: {}", finding.code, finding.located())),
     );
-    lines.extend(differences(&before, &after, neighbours));
+    lines.extend(differences(&before, &after, related));
     if lines.is_empty() {
         return (Answer::Allowed, Outcome::Passed);
     }
     (Answer::Warned(capped(lines)), Outcome::Warned)
 }
 
-/// What is to be said about the object itself.
-fn findings(inputs: &Inputs, asked: &ObjectChange, subject: &Subject) -> Vec<Diagnostic> {
-    let key = &asked.key;
-    let all = match asked.kind {
+/// Returns the findings about the object itself, errors first.
+fn findings(inputs: &Inputs, change: &ObjectChange, subject: &Subject) -> Vec<Diagnostic> {
+    let key = &change.key;
+    let all = match change.kind {
         Kind::Surface => check_surface(inputs, key).map(|report| report.diagnostics),
         Kind::ToolGrant => check_grant(inputs, key).map(|report| report.diagnostics),
         Kind::ToolDefaults => check_defaults(inputs, key).map(|report| report.diagnostics),
@@ -241,10 +240,10 @@ fn findings(inputs: &Inputs, asked: &ObjectChange, subject: &Subject) -> Vec<Dia
     own
 }
 
-/// Who gains or loses what, the losses first: they surprise more.
-fn differences(before: &Inputs, after: &Inputs, neighbours: &Neighbours) -> Vec<String> {
+/// Lists what each agent gains or loses; losses come first, because they surprise more.
+fn differences(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec<String> {
     let mut lines: Vec<(u8, String)> = Vec::new();
-    for agent in &neighbours.affected {
+    for agent in &related.affected {
         let Some(plan) = plan_agent(before, after, agent) else {
             continue;
         };
@@ -271,7 +270,8 @@ fn differences(before: &Inputs, after: &Inputs, neighbours: &Neighbours) -> Vec<
     lines.into_iter().map(|(_, line)| line).collect()
 }
 
-/// No more, and no longer, than the API server passes on. Controls would be refused.
+/// Cuts warnings to the number and length that the API server passes on. Control characters, which
+/// it refuses, become spaces.
 fn capped(lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(LINES);
     let mut shown: Vec<String> = lines
@@ -305,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(kind: &str, old: Value, new: Value) -> Result<ValidationScope, Unreadable> {
+    fn reading(kind: &str, old: Value, new: Value) -> Result<ValidationScope, Unreadable> {
         let request = json!({
             "uid": "u-7", "operation": "UPDATE", "namespace": "pond", "name": "reed",
             "kind": {"kind": kind}, "oldObject": old, "object": new,
@@ -333,7 +333,7 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Over the bound on one object, in few bytes.
+    /// Returns a Surface over the limit of one object, in few bytes.
     fn heavy() -> Value {
         let lists = vec![json!([]); 300_000];
         surface(
@@ -341,13 +341,13 @@ mod tests {
         )
     }
 
-    /// The code that it is denied with; empty: it is not.
+    /// Returns the message of the denial; empty if the change is admitted.
     fn check(old: Value, new: Value) -> String {
-        match asked("Surface", old, new) {
+        match reading("Surface", old, new) {
             Err(why) => why.to_string(),
             Ok(ValidationScope::Nothing | ValidationScope::StillTooExpensive(_)) => String::new(),
-            Ok(ValidationScope::Compare(asked)) => {
-                match verdict(&asked, Err(&Unavailable::NotSynced), &Settings::default()).0 {
+            Ok(ValidationScope::Compare(change)) => {
+                match verdict(&change, Err(&Unavailable::NotSynced), &Settings::default()).0 {
                     Answer::Denied(why) | Answer::Later(why) => why,
                     Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => String::new(),
                 }
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_should_store_is_denied_and_the_rest_is_not() {
+    fn only_mistakes_that_must_never_be_stored_are_denied() {
         let plain = tool(json!({"type": "object"}));
         assert_eq!(check(Value::Null, plain.clone()), "");
         assert_eq!(check(Value::Null, tool(json!({"type": "nonsense"}))), "");
@@ -376,7 +376,7 @@ mod tests {
         ] {
             let why = check(plain.clone(), new.clone());
             assert!(why.contains(word), "{word}: {why}");
-            // What is stored stays editable, and can go.
+            // A stored object stays editable and deletable.
             assert_eq!(check(new.clone(), plain.clone()), "");
             let mut labelled = new.clone();
             labelled["metadata"]["labels"] = json!({"a": "b"});
@@ -386,14 +386,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_concerns_too_much_is_admitted_with_a_warning() {
-        let Ok(ValidationScope::Compare(asked)) = asked("Surface", Value::Null, tool(json!({})))
+    fn a_change_with_too_many_related_objects_is_admitted_with_a_warning() {
+        let Ok(ValidationScope::Compare(change)) = reading("Surface", Value::Null, tool(json!({})))
         else {
             panic!("is read");
         };
         let what = "objects and lists are concerned";
         let over = Unavailable::TooMany { what, most: 2000 };
-        let Answer::Warned(lines) = verdict(&asked, Err(&over), &Settings::default()).0 else {
+        let Answer::Warned(lines) = verdict(&change, Err(&over), &Settings::default()).0 else {
             panic!("is warned of");
         };
         assert_eq!(
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_expand_take_no_memory() {
+    fn patterns_that_would_expand_are_not_compiled() {
         let properties: serde_json::Map<String, Value> = (0..400)
             .map(|at| {
                 (
@@ -415,13 +415,13 @@ mod tests {
             })
             .collect();
         let bomb = tool(json!({"properties": properties}));
-        let Ok(ValidationScope::Compare(asked)) = asked("Surface", Value::Null, bomb) else {
+        let Ok(ValidationScope::Compare(change)) = reading("Surface", Value::Null, bomb) else {
             panic!("is read");
         };
-        let alone = Neighbours::only(Inputs::offline(Settings::default()));
+        let alone = RelatedObjects::only(Inputs::offline(Settings::default()));
         let mut answer = None;
         let used = allocation_counter::measure(|| {
-            answer = Some(verdict(&asked, Ok(&alone), &Settings::default()).0)
+            answer = Some(verdict(&change, Ok(&alone), &Settings::default()).0)
         });
         let Some(Answer::Warned(lines)) = answer else {
             panic!("is warned of: {answer:?}");
@@ -434,9 +434,9 @@ mod tests {
     fn an_object_that_stays_over_its_budget_is_admitted_with_a_warning() {
         let mut labelled = heavy();
         labelled["metadata"]["labels"] = json!({"a": "b"});
-        let Ok(ValidationScope::StillTooExpensive(why)) = asked("Surface", heavy(), labelled)
+        let Ok(ValidationScope::StillTooExpensive(why)) = reading("Surface", heavy(), labelled)
         else {
-            panic!("it is said");
+            panic!("expected StillTooExpensive");
         };
         let why = why.to_string();
         assert!(why.starts_with("TooExpensive: it takes"), "{why}");
@@ -453,10 +453,10 @@ mod tests {
         }]});
         let mut new = tool(json!({"type": "object", "properties": {}}));
         new["metadata"]["generation"] = json!(5);
-        let alone = Neighbours::only(Inputs::offline(Settings::default()));
-        let warned = |new: Value| match asked("Surface", old.clone(), new) {
-            Ok(ValidationScope::Compare(asked)) => {
-                match verdict(&asked, Ok(&alone), &Settings::default()).0 {
+        let alone = RelatedObjects::only(Inputs::offline(Settings::default()));
+        let warned = |new: Value| match reading("Surface", old.clone(), new) {
+            Ok(ValidationScope::Compare(change)) => {
+                match verdict(&change, Ok(&alone), &Settings::default()).0 {
                     Answer::Warned(lines) => lines,
                     _ => Vec::new(),
                 }
@@ -485,9 +485,9 @@ mod tests {
             "--cluster-domain=reef.example",
         ]);
         let set = flags.args.compile_settings();
-        let said = |url: &str, settings: &Settings| {
+        let answer_to = |url: &str, settings: &Settings| {
             let new = surface(json!({"url": url, "descriptor": {"version": 2, "tools": []}}));
-            let Ok(ValidationScope::Compare(asked)) = asked("Surface", Value::Null, new) else {
+            let Ok(ValidationScope::Compare(change)) = reading("Surface", Value::Null, new) else {
                 panic!("is read");
             };
             let mut inputs = Inputs::offline(settings.clone());
@@ -496,7 +496,7 @@ mod tests {
                 ..ServiceFacts::default()
             };
             inputs.set_service(ObjectRef::new("lake", "news"), news);
-            match verdict(&asked, Ok(&Neighbours::only(inputs)), settings).0 {
+            match verdict(&change, Ok(&RelatedObjects::only(inputs)), settings).0 {
                 Answer::Denied(why) => why,
                 Answer::Warned(lines) => lines.join("; "),
                 other => format!("{other:?}"),
@@ -508,9 +508,9 @@ mod tests {
             ("https://hook.den.svc.reef.example", "AddressRefused"),
             ("http://news.lake.svc.reef.example", "ExternalNameRefused"),
         ] {
-            let plain = said(url, &Settings::default());
+            let plain = answer_to(url, &Settings::default());
             assert!(!plain.contains(code), "{url}: {plain}");
-            let set = said(url, &set);
+            let set = answer_to(url, &set);
             assert!(set.contains(code), "{url}: {set}");
         }
     }

@@ -1,13 +1,12 @@
-//! What else one of our objects is compiled with, read when it is asked for.
+//! The objects that an object of our kinds is compiled with, read on demand.
 //!
-//! Here: which other objects matter to a change of one, and reading just these. Not here:
-//! what becomes of them. The webhook keeps Agents only: a store of every kind would cost
-//! each replica what the controller has, for a question that is asked when a person applies
-//! something; and a read is never behind.
+//! Here: deciding which objects matter to a change, and reading only these. Not here: the
+//! comparison. The webhook keeps Agents only: a store of every kind would take the controller's
+//! memory in each replica, for changes that people make now and then; and a read is never stale.
 //!
-//! Invariant: bounded. Over a bound, or out of time, there is no answer rather than half
-//! of one: an object that was left out would look like something lost. Secrets and
-//! ConfigMaps are not read at all, there is no right to; what they hold is unknown.
+//! Invariant: reads are bounded. Over a bound, or out of time, there is no comparison rather than
+//! half of one: an object that was left out would look like a lost tool. Secrets and ConfigMaps are
+//! not read, since the webhook has no right to them; their content is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,21 +29,22 @@ use crate::objects::decode::{DecodedObject, KindWithStatus, note_undecodable};
 use crate::objects::pages;
 use crate::objects::store::BudgetedObject as _;
 
-/// Agents whose answer is compared. A surface that a whole cluster uses is `kubectl
-/// toolcrib plan`'s, which has time.
+/// Limit of the agents that are compared. `kubectl toolcrib plan` has time to compare a surface
+/// that a whole cluster uses.
 pub const MOST_AGENTS: usize = 50;
-/// Each costs a list of its grants and one of its providers.
+/// Limit of namespaces. Each costs a list of its grants and a list of its providers.
 const MOST_NAMESPACES: usize = 8;
-/// Read one by one.
+/// Limit of surfaces, which are read one by one.
 const MOST_SURFACES: usize = 64;
-/// Objects and lists that the compilations may ask for. Each is read at most once.
+/// Limit of the objects and lists that the compilations ask for. Each is read at most once.
 const MOST_KEYS: usize = 2_000;
-/// One page. Where there are more, the place is a big one, and is left to the CLI too.
+/// Limit of the objects of a list, which is one page. Larger namespaces are left to the CLI.
 const MOST_LISTED: u32 = 500;
+/// Reads that run at the same time for one change.
 const AT_A_TIME: usize = 8;
-/// What all that was read may weigh.
+/// Limit of the weight of all objects that are read, in bytes.
 const MOST_WEIGHT: usize = 16 * 1024 * 1024;
-/// Objects that are looked at with their neighbours at the same time; others wait.
+/// Limits the changes that are compared at the same time; others wait.
 static TURNS: Semaphore = Semaphore::const_new(4);
 
 #[derive(Debug, thiserror::Error)]
@@ -73,16 +73,16 @@ impl From<kube::Error> for Unavailable {
     }
 }
 
-/// Everything but the object that changes.
+/// All inputs of a comparison except the object that changes.
 #[derive(Debug)]
-pub struct Neighbours {
-    /// Whose answer may change.
+pub struct RelatedObjects {
+    /// The agents whose compilation may change.
     pub affected: BTreeSet<ObjectRef>,
     inputs: Inputs,
 }
 
-impl Neighbours {
-    /// As if there were nothing but these objects, and no agent that the change concerns.
+impl RelatedObjects {
+    /// Returns a value that holds only these inputs, with no agent that the change affects.
     pub fn only(inputs: Inputs) -> Self {
         Self {
             affected: BTreeSet::new(),
@@ -90,7 +90,7 @@ impl Neighbours {
         }
     }
 
-    /// The inputs with this version of the object that changes; `None`: without it.
+    /// Returns the inputs with this version of the object that changes, or without it (`None`).
     pub fn with(&self, object: Option<&Object>) -> Inputs {
         let mut inputs = self.inputs.clone();
         if let Some(object) = object {
@@ -99,15 +99,15 @@ impl Neighbours {
         inputs
     }
 
-    /// The inputs while the object that changes is left out for want of memory.
+    /// Returns the inputs in which the object that changes is left out for want of memory.
     pub fn without(&self, kind: Kind, key: &ObjectRef, reason: &str) -> Inputs {
         let mut inputs = self.inputs.clone();
         inputs.set_too_expensive(kind, key.clone(), reason.to_owned());
         inputs
     }
 
-    /// The inputs before the change of `changed`, as the controller has them: an object that is left
-    /// out gives nothing.
+    /// Returns the inputs before the change, as the controller has them: an object that is left out
+    /// for want of memory grants nothing.
     pub fn before(&self, changed: &Subject, old: Option<&Object>) -> Inputs {
         match old.and_then(Object::left_out) {
             Some(reason) => self.without(changed.kind, &changed.key, reason),
@@ -116,19 +116,19 @@ impl Neighbours {
     }
 }
 
-/// Reads what matters to a change of an object from `old` to `new`.
-pub async fn neighbours(
+/// Reads the objects that matter to a change of an object from `old` to `new`.
+pub async fn read_related(
     client: &Client,
     agents: &Agents,
     settings: &Settings,
     Subject { kind, key }: &Subject,
     old: Option<&Object>,
     new: Option<&Object>,
-) -> Result<Neighbours, Unavailable> {
+) -> Result<RelatedObjects, Unavailable> {
     if !agents.synced() {
         return Err(Unavailable::NotSynced);
     }
-    // Never closed.
+    // The semaphore is never closed.
     let mut turn = TURNS.acquire().await;
     let versions = [old.cloned(), new.cloned()];
     let affected = affected(agents, *kind, key, &versions);
@@ -140,9 +140,9 @@ pub async fn neighbours(
         MOST_NAMESPACES,
         "namespaces are concerned",
     )?;
-    // What each version is compared by is read, and whatever fails ends here: so no object of these
-    // kinds is missing by accident.
-    let synced = SyncProof::check(&SyncProof::KINDS.into()).expect("all kinds are named");
+    // Any failed read ends the comparison, so an object of these kinds that is missing in the inputs
+    // does not exist.
+    let synced = SyncProof::check(&SyncProof::KINDS.into()).expect("the list contains every kind");
     let mut reader = Reader {
         client: pages::bounded(client),
         agents,
@@ -158,14 +158,14 @@ pub async fn neighbours(
     let mut fetch = Fetch::new(MOST_KEYS);
     loop {
         let (changed, versions) = (reader.changed.clone(), versions.clone());
-        let neighbours = Neighbours {
+        let related = RelatedObjects {
             affected: affected.clone(),
             inputs: reader.inputs.clone(),
         };
-        // Up to a hundred compilations: not between other requests. They keep the turn, also
-        // when the time is up and nobody waits for them any more.
+        // Up to a hundred compilations, which must not delay other requests. They keep the turn even
+        // after the request has timed out.
         let looked = tokio::task::spawn_blocking(move || {
-            let missing = look(&mut fetch, &neighbours, &changed, &versions);
+            let missing = look(&mut fetch, &related, &changed, &versions);
             (fetch, missing, turn)
         });
         let missing;
@@ -177,26 +177,26 @@ pub async fn neighbours(
         reader.read(missing).await?;
     }
     let inputs = reader.inputs;
-    Ok(Neighbours { affected, inputs })
+    Ok(RelatedObjects { affected, inputs })
 }
 
-/// The keys that a comparison of both versions looks at, and that were not read yet.
+/// Returns the keys that a comparison of both versions looks up and that were not read yet.
 fn look(
     fetch: &mut Fetch,
-    neighbours: &Neighbours,
+    related: &RelatedObjects,
     changed: &Subject,
     [old, new]: &[Option<Object>; 2],
 ) -> Result<BTreeSet<Key>, OverBound> {
     let sides = [
-        neighbours.before(changed, old.as_ref()),
-        neighbours.with(new.as_ref()),
+        related.before(changed, old.as_ref()),
+        related.with(new.as_ref()),
     ];
     for (side, inputs) in sides.iter().enumerate() {
         for subject in inputs.subjects() {
-            // A comparison says why a provider cannot be used.
+            // A comparison names the reason why a provider cannot be used.
             let is_compared = subject == *changed
                 || subject.kind == Kind::ModelProvider
-                || (subject.kind == Kind::Agent && neighbours.affected.contains(&subject.key));
+                || (subject.kind == Kind::Agent && related.affected.contains(&subject.key));
             if is_compared {
                 fetch.look(side, inputs, &subject);
             }
@@ -212,7 +212,7 @@ fn bound(count: usize, most: usize, what: &'static str) -> Result<(), Unavailabl
     Ok(())
 }
 
-/// Agents that hold something by the object, in either version.
+/// Returns the agents that get something through the object, in either version.
 fn affected(
     agents: &Agents,
     kind: Kind,
@@ -242,17 +242,18 @@ fn affected(
 struct Reader<'a> {
     client: Client,
     agents: &'a Agents,
-    /// The object that changes: it is never read.
+    /// The object that changes, which is never read.
     changed: Subject,
     inputs: Inputs,
-    /// Lists that were read: kind and namespace; empty: all namespaces.
+    /// Lists that were read, by kind and namespace (empty: all namespaces).
     listed: BTreeSet<(Kind, String)>,
     surfaces: usize,
     weight: usize,
 }
 
 impl Reader<'_> {
-    /// The affected Agents are among the inputs, so that lists of Agents are answered by them.
+    /// Reads the missing keys. The affected Agents are among the inputs already, so lists of Agents
+    /// are not read.
     async fn read(&mut self, missing: BTreeSet<Key>) -> Result<(), Unavailable> {
         let mut wanted: BTreeMap<Kind, BTreeSet<ObjectRef>> = BTreeMap::new();
         for key in missing {
@@ -288,9 +289,9 @@ impl Reader<'_> {
                     self.set_services(found);
                 }
                 Kind::Namespace => self.namespaces(keys).await?,
-                // Read in lists, or the object that changes.
+                // Grants and providers are read in lists.
                 Kind::ToolGrant | Kind::ModelProvider => {}
-                // There is no right to: what they hold is unknown.
+                // The webhook has no right to read them; their content is unknown.
                 Kind::Secret | Kind::ConfigMap => {}
             }
         }
@@ -337,7 +338,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Nothing but a list tells whose an address is, and addresses are rarely written.
+    /// Reads all Services: only a list tells which Service has an address. Addresses are rarely used
+    /// in surfaces.
     async fn all_services(&mut self) -> Result<(), Unavailable> {
         if self.listed.insert((Kind::Service, String::new())) {
             let all = Api::all(self.client.clone());
@@ -371,7 +373,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Those of them that are there.
+    /// Reads the objects of these keys that exist.
     async fn get_all<K>(
         &mut self,
         keys: BTreeSet<ObjectRef>,
@@ -404,8 +406,8 @@ impl Reader<'_> {
     }
 }
 
-/// Puts an object into the inputs as the controller has it: without its body where it cannot be
-/// read, or is left out for want of memory.
+/// Puts an object into the inputs as the controller has it: without its body if it cannot be decoded
+/// or is left out for want of memory.
 fn put<K: KindWithStatus>(
     inputs: &mut Inputs,
     kind: Kind,
@@ -453,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comparison_that_looks_at_too_much_has_no_answer() {
+    fn a_comparison_over_its_bound_of_keys_is_not_made() {
         let credential = |at: usize| json!({"agent": {"name": format!("heron-{at}")}, "secretKeyRef": {"name": format!("key-{at}"), "key": "token"}});
         let surface = |credentials: usize| {
             let own: Vec<_> = (0..credentials).map(credential).collect();
@@ -469,7 +471,7 @@ mod tests {
             let versions = [None, Some(surface(credentials))];
             look(
                 &mut Fetch::new(MOST_KEYS),
-                &Neighbours::only(Inputs::offline(Settings::default())),
+                &RelatedObjects::only(Inputs::offline(Settings::default())),
                 &changed,
                 &versions,
             )
