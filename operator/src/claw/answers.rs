@@ -1,6 +1,6 @@
-//! What is answered: what the Agents' status says and the mediators have reported, in fewer words.
+//! Builds claw-api's answers: a summary of the Agents' status and of the mediators' reports.
 //!
-//! Pure. Names of Secrets, tokens and digests of credentials are not taken over.
+//! Pure. Invariant: an answer has no Secret's name, no token and no digest of a credential.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use toolcrib_manifest::Usage;
 
 use super::verbs::Page;
 
-/// What there is to know of one agent.
+/// The data from which the answers about an agent are built.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub key: ObjectRef,
-    /// `Err`: why it cannot be read as an Agent.
+    /// `Err`: why it cannot be decoded as an Agent.
     pub agent: Result<Arc<Agent>, String>,
     pub status: AgentStatus,
     pub usage: Usage,
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentPage<T> {
-    /// Where the next part begins; left out: there is none. It stands first, since a mediator
-    /// cuts what is long.
+    /// Position of the next page; omitted on the last page. It is the first field, since a mediator
+    /// truncates long results.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     pub agents: Vec<T>,
@@ -43,14 +43,14 @@ pub struct AgentLine {
     tools: u32,
     read_only: u32,
     withheld: u32,
-    /// `True`, `False` or `Unknown`, and why.
+    /// Status of the condition `Ready`: `True`, `False` or `Unknown`. `reason` is its reason.
     ready: String,
     reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pods: Option<Pods>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_call: Option<String>,
-    /// Why it cannot be read.
+    /// Why the object cannot be decoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -88,7 +88,7 @@ pub struct AgentAnswer {
     conditions: Vec<ErrorStatus>,
 }
 
-/// A surface that the agent may reach at all.
+/// A surface that the agent's spec declares.
 #[derive(Debug, Serialize)]
 struct DeclaredSurface {
     name: String,
@@ -134,7 +134,7 @@ struct Counts {
     completion_tokens: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_call: Option<String>,
-    /// When counting began.
+    /// Time at which counting began.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Time>,
 }
@@ -249,7 +249,7 @@ fn pods(status: &PodsStatus) -> Pods {
     }
 }
 
-/// The part of the agents, which are in the order of their names, that `page` asks for.
+/// A page of the agents, which must be sorted by name, and the position of the next page.
 pub fn by_name(
     agents: impl IntoIterator<Item = ObjectRef>,
     page: &Page,
@@ -261,8 +261,8 @@ pub fn by_name(
     part(rest, page, ToString::to_string)
 }
 
-/// The part of the agents by their last call that `page` asks for, latest first. One that calls
-/// meanwhile moves to the front and is not met again.
+/// A page of the agents sorted by last call, latest first, and the position of the next page. An
+/// agent that calls a tool between two pages moves to the front and is not listed again.
 pub fn by_call(
     last_calls: impl IntoIterator<Item = (ObjectRef, String)>,
     page: &Page,
@@ -294,7 +294,7 @@ fn part<T>(
     (part, next)
 }
 
-/// `NAMESPACE/NAME`.
+/// Parses `NAMESPACE/NAME`.
 fn reference(text: &str) -> Option<ObjectRef> {
     let (namespace, name) = text.split_once('/')?;
     Some(ObjectRef::new(namespace, name))
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_what_its_status_says_and_its_mediators_reported() {
+    fn answers_contain_the_status_and_the_reported_usage() {
         let counts = json!({
             "requests": 1, "rounds": 2, "calls": 3, "failed": 4, "denied": 5,
             "promptTokens": 6, "completionTokens": 7,
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_does_not_read_says_so() {
+    fn the_answer_about_an_undecodable_agent_states_the_problem() {
         let broken = Facts {
             agent: Err("line 1".to_owned()),
             status: AgentStatus::default(),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_go_on_is_said_before_what_may_be_cut() {
+    fn continue_is_the_first_field_of_a_list() {
         let listed = AgentPage {
             next: Some("pond/otter".to_owned()),
             agents: vec![facts().line()],
@@ -431,7 +431,7 @@ mod tests {
         assert!(text.starts_with(r#"{"continue":"pond/otter","#), "{text}");
     }
 
-    /// All parts, one after the other.
+    /// Reads all pages in order.
     fn walk(
         limit: usize,
         list: impl Fn(&Page) -> (Vec<ObjectRef>, Option<String>),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_follow_each_other_without_gap_or_repetition() {
+    fn pages_have_no_gap_and_no_repetition() {
         let names = ["lake/heron", "pond/newt", "pond/otter"];
         let agents = || names.iter().filter_map(|name| reference(name));
         let walked = walk(2, |page| by_name(agents(), page));
@@ -468,7 +468,7 @@ mod tests {
             walk(9, |page| by_call(calls(), page)).concat(),
             walked.concat()
         );
-        // A position that is none begins at the front.
+        // An invalid position counts as the beginning.
         let page = Page {
             limit: 1,
             after: Some("nonsense".to_owned()),

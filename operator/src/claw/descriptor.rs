@@ -1,5 +1,5 @@
-//! How the verbs are described to agents: the descriptor of the Surface that the chart brings
-//! (`charts/toolcrib/claw-api.json`, which a test holds to this).
+//! The descriptor of claw-api's Surface, which describes the verbs to agents. The chart has a copy
+//! (`charts/toolcrib/claw-api.json`), which a test compares.
 
 use serde_json::{Map, Value, json};
 
@@ -55,10 +55,10 @@ fn description(verb: Verb) -> &'static str {
             "One agent: which surfaces it may reach, which tools and feeds it has and by which grant, what is withheld and for which reason, what its pods have loaded, what it has used, and its conditions."
         }
         Verb::ExplainTool => {
-            "Whether an agent has a tool: the grant that gives it, its tier, credential and schema; or why the agent has it not, in words."
+            "Whether an agent has a tool: the grant that gives it, its tier, credential and schema; or why the agent lacks it."
         }
         Verb::RecentCalls => {
-            "Agents by the time of their last tool call, latest first, with counts of requests, calls, failed and denied calls and tokens. It counts per agent: single calls with arguments and results are in the record of the agent's pod."
+            "Agents by the time of their last tool call, latest first, with counts of requests, calls, failed and denied calls and tokens. Counts are per agent: single calls with arguments and results are in the record of the agent's pod."
         }
     }
 }
@@ -72,16 +72,16 @@ fn argument(verb: Verb, name: &str) -> Value {
             "type": "string", "minLength": 1, "maxLength": 63, "description": "The agent's name",
         }),
         ("namespace", _) => json!({
-            "type": "string", "description": "The agent's namespace, where it is not your own",
+            "type": "string", "description": "The agent's namespace; your own if left out",
         }),
         ("tool", _) => json!({
-            "type": "string", "description": "SURFACE.TOOL, the surface as the agent calls it",
+            "type": "string", "description": "SURFACE.TOOL, with the agent's name for the surface",
         }),
         ("limit", _) => json!({
-            "type": "integer", "minimum": 1, "maximum": MOST, "description": "How many at most; 20 if left out",
+            "type": "integer", "minimum": 1, "maximum": MOST, "description": "Most agents in the answer; 20 if left out",
         }),
         _ => json!({
-            "type": "string", "description": "What the answer before this one gave as continue",
+            "type": "string", "description": "The value of continue in the previous answer",
         }),
     }
 }

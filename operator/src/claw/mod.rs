@@ -1,11 +1,10 @@
-//! claw-api: the operator's own read verbs, for agents that are granted them.
+//! claw-api: the operator's read-only API for agents that are granted its verbs.
 //!
-//! Reading order: the verbs and what is asked with them ([`verbs`]); how they are described to
-//! agents ([`descriptor`]); the owner of each token ([`tokens`]); what is answered ([`answers`]); one
-//! request ([`serve`]). Invariants: no verb changes anything; a token opens what the Agent that
-//! holds it is granted of claw-api's own Surface in what is compiled now, and nothing else;
-//! nothing that is answered holds a secret or a digest of one; what a caller may not hear of
-//! answers like what is not there.
+//! Reading order: the verbs and their arguments ([`verbs`]); the Surface's descriptor
+//! ([`descriptor`]); the owners of tokens ([`tokens`]); the answers ([`answers`]); the requests
+//! ([`serve`]). Invariants: no verb changes anything; a token permits only the verbs that the
+//! current manifest of its Agent grants on claw-api's own Surface; no answer contains a secret or a
+//! digest of one; an agent outside the caller's scope is answered like an absent one.
 
 pub mod answers;
 pub mod descriptor;
@@ -13,11 +12,11 @@ pub mod serve;
 pub mod tokens;
 pub mod verbs;
 
-/// The agents that a caller of claw-api hears of.
+/// The agents that a caller of claw-api may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ClawScope {
-    /// Those of its own namespace.
+    /// The agents of its own namespace.
     Namespace,
-    /// Those of all namespaces.
+    /// The agents of all namespaces.
     Cluster,
 }

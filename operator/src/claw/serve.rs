@@ -1,7 +1,7 @@
-//! One request: who asks, whether it may, and the answer.
+//! Serves claw-api's requests: authenticates the caller, checks its grant, answers.
 //!
-//! Not here: TLS and what a connection may cost (the crate's `listen`). No request has a body,
-//! so none is read. Whoever holds no token hears the same, whatever it asked.
+//! Not here: TLS and the bounds of connections (the crate's `listen`). No request has a body, so no
+//! body is read. Invariant: without a valid token, every request gets the same answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::metrics::{Metrics, RequestLabels};
 use crate::objects::store::StoreObject;
 use crate::objects::stores::Stores;
 
-/// Of its listener: a mediator keeps one connection, and few agents audit others.
+/// Bounds of claw-api's listener: a mediator keeps one connection, and few agents audit others.
 pub const BOUNDS: Bounds = Bounds {
     known: 256,
     known_of_one_address: 64,
@@ -38,17 +38,19 @@ pub const BOUNDS: Bounds = Bounds {
     strangers_of_one_address: 32,
     introduction: Duration::from_secs(10),
     idle: Duration::from_secs(10),
-    // No request may have a body. This much of one is read off, so that its sender gets the error.
+    // No request may have a body. This much of a body is discarded, so that its sender gets the
+    // error.
     head: 64 * 1024,
     lifetime: Some(Duration::from_secs(300)),
 };
-/// Answers at a time: each takes a processor for milliseconds, which are the reconcilers' too.
+/// Most concurrent answers: each takes milliseconds of processor time from the reconcilers.
 const AT_ONCE: usize = 4;
+/// Longest wait for a turn.
 const QUEUE: Duration = Duration::from_secs(2);
-/// A ConfigMap may have to be read.
+/// Longest time for an answer, which may need a ConfigMap.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// claw-api's listener, and what of the leader it uses.
+/// claw-api, and the parts of the leader that it reads.
 pub struct ClawApi {
     pub leadership: Arc<Leadership>,
     pub stores: Stores,
@@ -59,12 +61,12 @@ pub struct ClawApi {
     pub explain: Box<Explain>,
 }
 
-/// Explains why an agent has a tool, or has it not; `None`: there is no such agent, or it cannot
-/// be read.
+/// Explains why an agent has a tool or lacks it; `None` if the agent does not exist or cannot be
+/// decoded.
 pub type Explain =
     dyn Fn(ObjectRef, String) -> BoxFuture<'static, Option<ToolExplanation>> + Send + Sync;
 
-/// One listener's state.
+/// State of the listener.
 struct Listener {
     api: ClawApi,
     turns: Semaphore,
@@ -82,10 +84,10 @@ impl ClawApi {
     }
 }
 
-/// Why there is no answer.
+/// Reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// This replica does not lead, or has just begun to.
+    /// This replica does not lead, or its caches are not synced yet.
     NotReady,
     NoToken,
     NotGranted(Verb),
@@ -119,37 +121,40 @@ impl Refusal {
     fn message(&self) -> String {
         match self {
             Self::NotReady => {
-                "the operator has just begun to lead: ask again in a few seconds".to_owned()
+                "this replica is not the leader, or has just become it: retry in a few seconds"
+                    .to_owned()
             }
             Self::NoToken => format!(
-                "this is no agent's token: an Agent needs a Secret of its own for claw-api, with a token of at least {SHORTEST_TOKEN} characters that no other Agent has"
+                "the token belongs to no Agent: give the Agent a Secret of its own for claw-api, with a token of at least {SHORTEST_TOKEN} characters that no other Agent uses"
             ),
             Self::NotGranted(verb) => format!(
-                "{} is not granted to this agent: a ToolGrant of its namespace must allow it",
+                "{} is not granted to this agent: allow it in a ToolGrant of the agent's namespace",
                 verb.name()
             ),
             Self::NoSuchPath => format!(
-                "there is no such verb: {}",
+                "unknown path: use one of the verbs {}",
                 Verb::ALL.map(Verb::name).join(", ")
             ),
-            Self::NotGet => "everything here is read with GET".to_owned(),
-            Self::Body => "no verb takes a body: arguments stand in path and query".to_owned(),
+            Self::NotGet => "method not allowed: use GET".to_owned(),
+            Self::Body => {
+                "no verb takes a body: put the arguments into the path and the query".to_owned()
+            }
             Self::Argument(why) => why.clone(),
             Self::NoSuchAgent(agent) => format!(
-                "there is no agent {agent} that you may ask about: {} names those that there are",
+                "agent {agent} not found, or not visible to you: {} lists the agents that you may ask about",
                 Verb::ListAgents.name()
             ),
             Self::Unreadable(agent, why) => {
-                format!("the agent {agent} cannot be read by this release: {why}")
+                format!("the operator cannot decode agent {agent}: {why}")
             }
             Self::Busy | Self::TooSlow => {
-                "the operator has too much to do: ask again in a few seconds".to_owned()
+                "the operator is overloaded: retry in a few seconds".to_owned()
             }
         }
     }
 }
 
-/// What is answered.
+/// The body of an answer.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Answer {
@@ -183,7 +188,8 @@ async fn request(State(listener): State<Arc<Listener>>, request: Request) -> Res
         Err(refusal) => {
             let (status, code) = refusal.code();
             let body = json!({"error": {"code": code, "message": refusal.message()}});
-            // Closed: the Service may name another leader by now, and what was sent is not read.
+            // Closes the connection: the Service may name another leader by now, and a body that was
+            // sent is not read.
             let close = [(header::CONNECTION, "close")];
             (status, close, axum::Json(body)).into_response()
         }
@@ -199,7 +205,7 @@ impl ClawApi {
         visitor: Option<&Visitor>,
         turns: &Semaphore,
     ) -> Result<Answer, Refusal> {
-        // What is granted now is not known to who does not lead.
+        // Only the leader knows the current grants.
         if !self.leadership.holds() || self.stores.synced().is_none() {
             return Err(Refusal::NotReady);
         }
@@ -275,7 +281,7 @@ impl ClawApi {
         }
     }
 
-    /// Whose agents are asked for, as far as the caller hears of them.
+    /// The agents that the caller asks for, limited to those it may see.
     fn seen(&self, caller: &Caller, namespace: Option<String>) -> AgentScope {
         let own = &caller.agent.namespace;
         match (self.scope, namespace) {
@@ -289,7 +295,7 @@ impl ClawApi {
         }
     }
 
-    /// In the order of their names.
+    /// The agents in `seen`, sorted by name.
     fn agents(&self, seen: &AgentScope) -> Vec<ObjectRef> {
         let agents = &self.stores.agents;
         let stored = match seen {
@@ -300,8 +306,7 @@ impl ClawApi {
         stored.iter().map(|agent| named(&**agent)).collect()
     }
 
-    /// The agent that is meant, if the caller may ask about it; its own namespace's unless
-    /// another is named.
+    /// The key of the named agent, if the caller may see it. The namespace defaults to the caller's.
     fn one(
         &self,
         caller: &Caller,
@@ -323,7 +328,7 @@ impl ClawApi {
         agents.get(&key.namespace, &key.name).is_some()
     }
 
-    /// Of those that are still there.
+    /// The facts of those `agents` that still exist.
     fn facts(&self, agents: &[ObjectRef]) -> Vec<Facts> {
         let mut usages = self.link.reports().usages(agents);
         agents
@@ -345,7 +350,7 @@ impl ClawApi {
         let stored = self.stores.agents.get(&key.namespace, &key.name);
         match stored.as_deref().map(|stored| &stored.object) {
             Some(Err(why)) => Refusal::Unreadable(key, why.reason.clone()),
-            // Gone meanwhile, or something that it needs is being listed again.
+            // The agent was deleted meanwhile, or a store that it needs is being listed again.
             Some(Ok(_)) | None => Refusal::NoSuchAgent(key),
         }
     }
@@ -356,7 +361,7 @@ fn named(object: &impl StoreObject) -> ObjectRef {
     ObjectRef::new(id.namespace, id.name)
 }
 
-/// Which agents are looked at.
+/// The agents that a request reads.
 #[derive(Debug, PartialEq, Eq)]
 enum AgentScope {
     All,
@@ -364,7 +369,7 @@ enum AgentScope {
     Nobody,
 }
 
-/// The one token of a request.
+/// The request's bearer token; more than one `Authorization` header is refused.
 fn bearer(headers: &HeaderMap) -> Result<&[u8], Refusal> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -398,7 +403,7 @@ mod tests {
         assert_eq!(found, expected.map(str::as_bytes), "{values:?}");
     }
 
-    /// Each refusal, once. The match makes a new one a compile error here.
+    /// Each refusal, once. The match makes a missing refusal a compile error.
     fn refusals() -> [Refusal; 11] {
         let next = |refusal: &Refusal| match refusal {
             Refusal::NotReady => Refusal::NoToken,
@@ -421,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_answers_metrics_and_documentation_are_the_same() {
+    fn answers_metrics_and_docs_use_the_same_codes() {
         let codes = refusals().map(|refusal| refusal.code().1);
         assert_eq!(["ok"], CLAW_OUTCOMES[..1]);
         assert_eq!(codes, CLAW_OUTCOMES[1..]);
@@ -442,7 +447,7 @@ mod tests {
                 .map(|it| it.trim_matches('`'))
                 .collect();
             let statuses: Vec<&str> = cells[1].split(", ").collect();
-            // One status for all codes of the row, or one for each.
+            // The row has one status for all its codes, or one for each code.
             for (at, code) in codes.into_iter().enumerate() {
                 let status = statuses.get(at).unwrap_or(&statuses[0]);
                 documented.insert((code.to_owned(), (*status).to_owned()));
@@ -459,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn one_token_is_read() {
+    fn only_a_single_bearer_token_is_accepted() {
         check(&["Bearer otter"], Some("otter"));
         check(&["bearer otter"], Some("otter"));
         check(&["Bearer "], Some(""));

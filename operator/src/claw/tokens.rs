@@ -1,8 +1,9 @@
-//! The tokens of claw-api: the agent that each one belongs to, and the verbs that it grants.
+//! Maps claw-api tokens to the Agents that own them and to the verbs that they permit.
 //!
-//! Compile puts these tokens into agents' files for claw-api's own Surface; only their hashes are
-//! kept here. A token of two Agents grants nothing, because the caller could be either. A new leader
-//! has compiled no agent, so an unknown token may belong to an agent that is not compiled yet.
+//! The tokens are those that compile puts into agents' files for claw-api's own Surface; only their
+//! hashes are kept. A token that two Agents share is refused, since the caller is ambiguous. Until
+//! this leader has compiled every agent that existed when it began, an unknown token may still
+//! belong to one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,23 +17,24 @@ use toolcrib_manifest::{Auth, SecretText};
 
 use super::verbs::Verb;
 
-/// Shorter tokens are ignored: any pod of the cluster could guess one.
+/// Fewest bytes of a token: any pod of the cluster may try to guess it.
 pub const SHORTEST_TOKEN: usize = 16;
 
-/// One token of an agent, and the verbs that it grants.
+/// A token of an agent, and the verbs that it permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenGrant {
     sha256: [u8; 32],
     pub verbs: BTreeSet<Verb>,
 }
 
-/// The agent that sent a request, and the verbs that it may use.
+/// The authenticated agent of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub agent: ObjectRef,
     pub verbs: BTreeSet<Verb>,
 }
 
+/// The owner of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenOwner {
     Agent(Caller),
@@ -65,7 +67,7 @@ impl Tokens {
         };
     }
 
-    /// Replaces the tokens of an agent that was compiled.
+    /// Replaces the agent's tokens after a compilation.
     pub fn set(&self, agent: &ObjectRef, grants: Vec<TokenGrant>) {
         let mut state = self.state();
         state.not_compiled_yet.remove(agent);
@@ -76,7 +78,7 @@ impl Tokens {
         }
     }
 
-    /// Removes the tokens of an agent that does not exist, or cannot be decoded.
+    /// Removes an agent that was deleted or cannot be decoded.
     pub fn forget(&self, agent: &ObjectRef) {
         self.set(agent, Vec::new());
     }
@@ -95,7 +97,10 @@ impl Tokens {
         }
         if found.len() > 1 {
             let agents: Vec<String> = found.keys().map(ToString::to_string).collect();
-            tracing::warn!(?agents, "agents share a claw-api token: refused");
+            tracing::warn!(
+                ?agents,
+                "claw-api request refused: agents share the same token"
+            );
             return TokenOwner::None;
         }
         match found.pop_first() {
@@ -109,7 +114,7 @@ impl Tokens {
     }
 }
 
-/// Returns the tokens that the compiled agent has for tools of `surface`. `value` reads a Secret.
+/// The tokens of the agent of `compiled` for tools of `surface`. `value` reads a Secret's value.
 pub fn token_grants(
     compiled: &Compilation,
     surface: &ObjectRef,
@@ -141,7 +146,7 @@ pub fn token_grants(
         .collect()
 }
 
-/// The bearer token that calls of this tool carry, if its Secret is known to allow that.
+/// The bearer token of the tool's calls, if its Secret is known to permit it.
 fn token_of(compiled: &Compilation, summary: &ToolSummary) -> Option<SecretKeyRef> {
     let mut tools = compiled.files.tools.tools.iter();
     let tool = tools.find(|tool| tool.name == summary.name)?;
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_two_agents_have_opens_nothing() {
+    fn a_token_that_two_agents_share_is_refused() {
         let tokens = Tokens::default();
         tokens.begin([agent("otter"), agent("newt")]);
         assert_eq!(tokens.owner(OTTER.as_bytes()), TokenOwner::NotKnownYet);
@@ -215,7 +220,8 @@ mod tests {
         assert_eq!(tokens.owner(OTTER.as_bytes()), TokenOwner::None);
     }
 
-    /// A pond whose otter may ask, and declares a surface of its own that only looks the same.
+    /// A namespace with an agent that is granted claw-api, and an own surface with the same
+    /// descriptor.
     const WORLD: &str = r#"
 {apiVersion: v1, kind: Namespace, metadata: {name: pond, labels: {kubernetes.io/metadata.name: pond}}}
 ---
@@ -277,16 +283,16 @@ spec:
     }
 
     #[test]
-    fn a_token_opens_what_is_granted_of_the_operators_own_surface() {
+    fn a_token_permits_the_verbs_granted_on_the_operators_own_surface() {
         let asked = |more: &str| format!("[{{name: claw-api, namespace: den{more}}}]");
         let key = |key: &str| format!(", secretKeyRef: {{name: token, key: {key}}}");
         let both = &[grant(OTTER, &[Verb::ListAgents, Verb::GetAgent])];
         check(&asked(&key("token")), both);
         check(&asked(&format!(", as: audit{}", key("token"))), both);
-        // Without a token of its own, or with one that could be guessed.
+        // No token of its own, or one that is too short.
         check(&asked(""), &[]);
         check(&asked(&key("short")), &[]);
-        // Another surface opens nothing, whatever the agent calls it.
+        // Another surface permits nothing, whatever the agent calls it.
         let own = "{name: own, as: claw-api, secretKeyRef: {name: token, key: token}}";
         check(&format!("[{own}]"), &[]);
         let second = format!("{{name: claw-api, namespace: den{}}}", key("token"));

@@ -1,13 +1,13 @@
-//! The verbs, and what is asked with them: from a request's path and query to a question.
+//! The verbs of claw-api, and the parser of a request's path and query.
 //!
-//! Strict: an argument that is unknown, repeated or out of range is refused in words, since
-//! whoever reads the answer is a model that can ask better.
+//! Strict: an argument that is unknown, repeated or out of range is refused with a message, since
+//! the caller is a model that can correct its request.
 
 use std::collections::BTreeMap;
 
 use url::form_urlencoded;
 
-/// One of the four; named as the tools are.
+/// A verb of claw-api; its tool has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
     ListAgents,
@@ -16,9 +16,11 @@ pub enum Verb {
     RecentCalls,
 }
 
+/// Most agents of a page.
 pub const MOST: usize = 100;
+/// Agents of a page without the argument `limit`.
 const USUAL: usize = 20;
-/// Of any argument. Names are shorter, and positions are made of names and a time.
+/// Most bytes of an argument. Names are shorter, and positions are made of names and a time.
 const LONGEST: usize = 1024;
 
 impl Verb {
@@ -42,7 +44,7 @@ impl Verb {
         Self::ALL.into_iter().find(|verb| verb.name() == name)
     }
 
-    /// With `{agent}` where the agent's name stands.
+    /// The verb's path, with `{agent}` for the agent's name.
     pub fn path(self) -> &'static str {
         match self {
             Self::ListAgents => "/v1/agents",
@@ -52,7 +54,7 @@ impl Verb {
         }
     }
 
-    /// Of the query.
+    /// The arguments that the query may have.
     pub fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::ListAgents => &["namespace", "limit", "continue"],
@@ -63,7 +65,7 @@ impl Verb {
     }
 }
 
-/// What a path names.
+/// A parsed path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourcePath<'a> {
     Agents,
@@ -116,17 +118,17 @@ pub enum Question {
     },
 }
 
-/// A part of a list.
+/// The page of a list that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// 1 to [`MOST`].
     pub limit: usize,
-    /// As the answer before this one said under `continue`.
+    /// The value of `continue` in the previous page.
     pub after: Option<String>,
 }
 
 impl Question {
-    /// `Err`: what is wrong with it, for the model that asked.
+    /// Parses a request. The error is a message for the model that sent it.
     pub fn read(place: ResourcePath<'_>, query: Option<&str>) -> Result<Self, String> {
         let mut arguments = Arguments::read(place.verb(), query.unwrap_or_default())?;
         let namespace = arguments.take("namespace");
@@ -163,13 +165,16 @@ impl Arguments {
         let mut read = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let Some(known) = known.iter().find(|known| **known == name) else {
-                return Err(format!("the arguments are {}", known.join(", ")));
+                return Err(format!(
+                    "unknown argument: the arguments are {}",
+                    known.join(", ")
+                ));
             };
             if value.len() > LONGEST {
                 return Err(format!("{known} is longer than {LONGEST} bytes"));
             }
             if read.insert(*known, value.into_owned()).is_some() {
-                return Err(format!("{known} is there twice"));
+                return Err(format!("{known} is repeated: give it once"));
             }
         }
         Ok(Self(read))
@@ -186,7 +191,7 @@ impl Arguments {
                 .parse()
                 .ok()
                 .filter(|limit| (1..=MOST).contains(limit))
-                .ok_or_else(|| format!("limit is a number from 1 to {MOST}"))?,
+                .ok_or_else(|| format!("limit must be a number from 1 to {MOST}"))?,
         };
         Ok(Page {
             limit,
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_read() {
+    fn requests_are_parsed() {
         check(
             "/v1/agents",
             Ok(Question::ListAgents {
@@ -258,19 +263,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
-        let limit = "limit is a number from 1 to 100";
+    fn an_invalid_argument_is_refused_with_a_message() {
+        let limit = "limit must be a number from 1 to 100";
         for text in ["0", "101", "-1", "x", "", "1e1"] {
             check(&format!("/v1/agents?limit={text}"), Err(limit));
         }
-        check("/v1/agents?limit=1&limit=2", Err("limit is there twice"));
+        check(
+            "/v1/agents?limit=1&limit=2",
+            Err("limit is repeated: give it once"),
+        );
         check(
             "/v1/agents?sort=name",
-            Err("the arguments are namespace, limit, continue"),
+            Err("unknown argument: the arguments are namespace, limit, continue"),
         );
         check(
             "/v1/agents/otter?limit=1",
-            Err("the arguments are namespace"),
+            Err("unknown argument: the arguments are namespace"),
         );
         check(
             "/v1/agents/otter/tool",
@@ -283,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn each_verb_has_its_path_and_no_other_path_is_one() {
+    fn each_verb_has_one_path_and_no_other_path_is_accepted() {
         for verb in Verb::ALL {
             let path = verb.path().replace("{agent}", "otter");
             assert_eq!(

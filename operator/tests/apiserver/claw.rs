@@ -25,7 +25,7 @@ const VERBS: [&str; 4] = ["list_agents", "get_agent", "explain_tool", "recent_ca
 async fn installed(scope: ClawScope) -> (Harness, String) {
     let mut harness = Harness::new().await;
     harness.claw_scope = Some(scope);
-    let lake = harness.lake().await;
+    let lake = harness.other_namespace().await;
     harness.start("heron");
     let system = harness.system.clone();
     let port = harness.claw.port();
@@ -192,16 +192,16 @@ fn the_chart_renders_claw_api_only_when_enabled() {
             .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
     };
     assert_eq!(of(&[], "Surface", "claw-api"), None);
-    let asked = [
+    let settings = [
         "--namespace=den",
         "--set=clawApi.enabled=true",
         "--set=clawApi.scope=Cluster",
         "--set=clawApi.consumers={pond}",
     ];
-    let surface = of(&asked, "Surface", "claw-api").unwrap();
-    let service = of(&asked, "Service", "toolcrib-claw-api").unwrap();
+    let surface = of(&settings, "Surface", "claw-api").unwrap();
+    let service = of(&settings, "Service", "toolcrib-claw-api").unwrap();
     assert_eq!(service["spec"]["selector"]["toolcrib.dev/leader"], "true");
-    let controller = of(&asked, "Deployment", "toolcrib-controller").unwrap();
+    let controller = of(&settings, "Deployment", "toolcrib-controller").unwrap();
     let container = &controller["spec"]["template"]["spec"]["containers"][0];
     let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
     for argument in [
@@ -321,7 +321,7 @@ async fn an_agent_with_the_verbs_audits_its_namespace() {
             let message = answer["error"]["message"].as_str().unwrap();
             assert_eq!(
                 message.replace(&tail, "X"),
-                "there is no agent X that you may ask about: list_agents names those that there are"
+                "agent X not found, or not visible to you: list_agents lists the agents that you may ask about"
             );
         }
         let (_, listed) = mediator
@@ -389,7 +389,7 @@ async fn cluster_scope_includes_other_namespaces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_opens_the_granted_verbs_and_a_shared_token_opens_nothing() {
+async fn a_token_permits_the_granted_verbs_and_a_shared_token_none() {
     let (harness, _) = installed(ClawScope::Namespace).await;
     auditor(&harness, "auditor", TOKEN).await;
     grant(&harness, "auditor", &["*"]).await;
@@ -487,7 +487,7 @@ async fn strangers_get_one_answer_and_hostile_requests_are_refused() {
         .await;
 
     let get = |path: &str| mediator.http.get(mediator.url(path));
-    let mut heard = Vec::new();
+    let mut answers = Vec::new();
     for request in [
         get("/v1/agents"),
         get("/v1/nothing"),
@@ -503,7 +503,7 @@ async fn strangers_get_one_answer_and_hostile_requests_are_refused() {
             .post(mediator.url("/v1/agents"))
             .body("x".repeat(1_000)),
     ] {
-        heard.push(answer(request).await);
+        answers.push(answer(request).await);
     }
     // A stranger's body is not read, so sending it may fail before the answer.
     let long = mediator
@@ -513,9 +513,12 @@ async fn strangers_get_one_answer_and_hostile_requests_are_refused() {
     if let Ok(refused) = long.send().await {
         assert_eq!(refused.status().as_u16(), 401);
     }
-    let (status, message) = heard[0].clone();
+    let (status, message) = answers[0].clone();
     assert_eq!((status, code(&message)), (401, "unauthenticated"));
-    assert!(heard.iter().all(|other| *other == heard[0]), "{heard:?}");
+    assert!(
+        answers.iter().all(|other| *other == answers[0]),
+        "{answers:?}"
+    );
 
     let known = |request: reqwest::RequestBuilder| answer(request.bearer_auth(TOKEN));
     for (request, expected) in [
