@@ -1,4 +1,4 @@
-//! Keys and certificates as PEM. No file, no API.
+//! Makes keys and certificates as PEM, without files and without the API.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::plan::{Authority, CLOCK_SKEW, SERVING_LIFE};
 pub enum IssueError {
     #[error("a key or certificate cannot be generated")]
     Make(#[from] rcgen::Error),
-    #[error("a date is outside of the range of certificates")]
+    #[error("a date is out of range for a certificate")]
     Date(#[from] time::error::ComponentRange),
 }
 
@@ -30,6 +30,7 @@ pub struct Pair {
     pub key: SecretText,
 }
 
+/// A self-signed certificate of an authority.
 pub fn authority(authority: &Authority) -> Result<Pair, IssueError> {
     let key = KeyPair::generate()?;
     let certificate = authority_params(authority)?.self_signed(&key)?;
@@ -69,8 +70,8 @@ pub fn serving(
     })
 }
 
-/// The parameters of an authority, equal in every call: an issuer is rebuilt from its dates and
-/// its key, so no certificate has to be parsed.
+/// The parameters of an authority. They depend on `authority` alone, so an issuer can be rebuilt
+/// from its dates and key, and no certificate has to be parsed.
 fn authority_params(authority: &Authority) -> Result<CertificateParams, IssueError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();

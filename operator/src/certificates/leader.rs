@@ -1,4 +1,4 @@
-//! The leader's certificate, as its listeners show it.
+//! The certificate that the leader's listeners present.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// The certificate of link and claw-api at each handshake, and the authorities that vouch for it.
+/// The certificate that link and claw-api present at each handshake, and its authorities.
 #[derive(Default)]
 pub struct LeaderCertificate {
     authorities: ArcSwapOption<String>,
@@ -15,7 +15,7 @@ pub struct LeaderCertificate {
 }
 
 impl LeaderCertificate {
-    /// Takes certificates over. True: the authorities are others than before.
+    /// Replaces certificate and authorities. Returns whether the authorities changed.
     pub fn set(&self, authorities: String, certificate: Arc<CertifiedKey>) -> bool {
         self.current.store(Some(certificate));
         let changed = self.authorities.load().as_deref() != Some(&authorities);

@@ -1,36 +1,37 @@
-//! The path of a webhook: a plain one, or one with a random segment that only the API server
-//! and the operator can read.
+//! The paths of webhooks: plain, or secret, with a random segment that only the API server and the
+//! operator can read.
 //!
-//! Here: the shape of such a path and making one. Not here: which paths the webhook answers
-//! (`webhook::paths`), and writing one (`super::rotate`).
+//! Here: the format of secret paths, and their generator. Not here: the paths that the webhook
+//! answers (`webhook::paths`), and the webhook configurations (`super::rotate`).
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 
-/// The plain paths, which a secret path begins with. They are used where no controller writes
-/// the configuration.
+/// The plain paths, which are also the prefixes of secret paths. They are used if no controller
+/// writes the webhook configuration.
 pub const INJECT: &str = "/inject";
 pub const VALIDATE: &str = "/validate";
-/// Length of the random segment in bytes, before it is encoded.
+/// Bytes of the random segment, before it is encoded.
 const BYTES: usize = 32;
-/// In hexadecimal: the API server takes segments that are DNS names, which have no capitals.
+/// Characters of the random segment. It is hexadecimal, since the API server accepts only segments
+/// that are DNS names, which have no capitals.
 const LENGTH: usize = 2 * BYTES;
 
-/// The random generator's error is not a `source`: without its `std` feature it implements no
-/// `Error`.
+/// The system's random generator failed. Its error is not a `source`: without its `std` feature it
+/// implements no `Error`.
 #[derive(Debug, thiserror::Error)]
-#[error("no randomness for a webhook's path: {0}")]
+#[error("cannot generate a webhook path: {0}")]
 pub struct NoRandomness(getrandom::Error);
 
-/// `/inject/SEGMENT`, with another segment each time.
+/// A new secret path such as `/inject/SEGMENT`.
 pub fn secret(plain: &str) -> Result<String, NoRandomness> {
     let mut segment = [0; BYTES];
     getrandom::fill(&mut segment).map_err(NoRandomness)?;
     Ok(format!("{plain}/{}", hex::encode(segment)))
 }
 
-/// Whether the path has a segment as [`secret`] makes them.
+/// Whether the path has the format of [`secret`].
 pub fn is_secret(plain: &str, path: &str) -> bool {
     let segment = path
         .strip_prefix(plain)
@@ -43,7 +44,7 @@ pub fn is_secret(plain: &str, path: &str) -> bool {
     })
 }
 
-/// A webhook of a configuration, as far as the operator keeps it.
+/// The fields of a webhook that the operator maintains.
 #[derive(Debug)]
 pub struct Entry<'a> {
     pub name: &'a str,
@@ -51,9 +52,9 @@ pub struct Entry<'a> {
     pub path: &'a str,
 }
 
-/// A list of webhooks that share an authority.
+/// A webhook configuration of either kind.
 pub trait Configuration {
-    /// The path that the operator answers for it without a secret segment.
+    /// The plain path of its webhooks.
     const PLAIN: &'static str;
 
     fn entries(&self) -> Vec<Entry<'_>>;
@@ -91,7 +92,7 @@ fn entry<'a>(name: &'a str, config: &'a WebhookClientConfig) -> Entry<'a> {
     Entry {
         name,
         bundle: config.ca_bundle.as_ref().map(|bytes| bytes.0.as_slice()),
-        // Without one the API server calls the root.
+        // Without a path the API server calls `/`.
         path: path.filter(|path| !path.is_empty()).unwrap_or("/"),
     }
 }
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secret_paths_differ_and_are_told_from_others() {
+    fn secret_paths_differ_and_are_recognized() {
         let (one, other) = (secret(INJECT).unwrap(), secret(INJECT).unwrap());
         assert_ne!(one, other);
         assert!(is_secret(INJECT, &one));

@@ -1,4 +1,4 @@
-//! Decides when each certificate is made, used and dropped, as a function of dates only.
+//! Decides when each certificate is issued, used and dropped, as a function of dates only.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Lifetime of an authority. It is replaced when [`AUTHORITY_SPARE`] is left.
+/// Lifetime of an authority. It is replaced when only [`AUTHORITY_SPARE`] is left.
 pub const AUTHORITY_LIFE: Duration = Duration::from_secs(5 * 365 * 24 * 60 * 60);
 const AUTHORITY_SPARE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// Lifetime of a serving certificate. It is replaced when a third is left.
+/// Lifetime of a serving certificate. It is replaced when only [`SERVING_SPARE`] is left.
 pub const SERVING_LIFE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 const SERVING_SPARE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Time between publishing an authority and signing with it. The slowest reader is a mediator
 /// whose volume the kubelet has not refreshed yet.
 pub const OVERLAP: Duration = DAY;
-/// Clocks of other machines may be this far behind.
+/// How far the clocks of other machines may be behind.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// An authority, as far as dates matter.
+/// Name and dates of an authority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
-    /// Its subject and the prefix of its keys in the Secret.
+    /// The certificate's subject, and the prefix of its keys in the Secret.
     pub name: String,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
-    /// Since when it is in the bundle.
+    /// Time at which it was added to the bundle.
     pub published: Timestamp,
 }
 
-/// A serving certificate, as far as dates matter.
+/// Signer, expiry and hosts of a serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServingCertificate {
     pub signed_by: String,
@@ -37,7 +37,7 @@ pub struct ServingCertificate {
     pub hosts: Vec<String>,
 }
 
-/// What the Secret holds; stands in its annotation.
+/// The certificates in the Secret, as its annotation describes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCertificates {
     /// Oldest first.
@@ -46,12 +46,12 @@ pub struct StoredCertificates {
     pub link: Option<ServingCertificate>,
 }
 
-/// What to do now.
+/// The steps that are due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Make this authority and publish it.
+    /// A new authority to issue and publish.
     pub add: Option<Authority>,
-    /// Take these out of the bundle.
+    /// Names of the authorities to remove from the bundle.
     pub drop: Vec<String>,
     /// The authority that signs certificates issued by this plan.
     pub signer: String,
@@ -79,13 +79,14 @@ fn earlier(at: Timestamp, by: Duration) -> Timestamp {
         .unwrap_or(Timestamp::MIN)
 }
 
+/// Decides which certificates to issue and to drop at `now`.
 pub fn plan(
-    held: &StoredCertificates,
+    stored: &StoredCertificates,
     webhook: &[String],
     link: &[String],
     now: Timestamp,
 ) -> Plan {
-    let valid: Vec<&Authority> = held
+    let valid: Vec<&Authority> = stored
         .authorities
         .iter()
         .filter(|authority| authority.not_after > now)
@@ -100,7 +101,8 @@ pub fn plan(
             published: now,
         });
     let known_long_enough = |authority: &&&Authority| later(authority.published, OVERLAP) <= now;
-    // The newest that everybody knows; at the very start there is nothing to overlap with.
+    // The newest authority that every client knows. The first authority signs at once, since no
+    // client trusts another.
     let signer = valid
         .iter()
         .rev()
@@ -116,15 +118,14 @@ pub fn plan(
                 || serving.not_after <= later(now, SERVING_SPARE)
         })
     };
-    let drop = held
+    let drop = stored
         .authorities
         .iter()
         .filter(|authority| authority.name != signer)
         .filter(|authority| {
             authority.not_after <= now
-                // Superseded: the signer has been signing for as long as it was published
-                // before it signed.
-                || held
+                // Superseded: the signer has been in use for a further `OVERLAP`.
+                || stored
                     .authorities
                     .iter()
                     .find(|other| other.name == signer)
@@ -136,8 +137,8 @@ pub fn plan(
         .map(|authority| authority.name.clone())
         .collect();
     Plan {
-        issue_webhook: stale(&held.webhook, webhook),
-        issue_link: stale(&held.link, link),
+        issue_webhook: stale(&stored.webhook, webhook),
+        issue_link: stale(&stored.link, link),
         add,
         drop,
         signer,
@@ -159,11 +160,12 @@ mod tests {
         )
     }
 
-    /// Does what a plan says, as the keeper would.
-    fn carry_out(held: &mut StoredCertificates, plan: &Plan, now: Timestamp) {
+    /// Carries out a plan like `rotate`.
+    fn carry_out(stored: &mut StoredCertificates, plan: &Plan, now: Timestamp) {
         let (webhook, link) = hosts();
-        held.authorities.extend(plan.add.clone());
-        held.authorities
+        stored.authorities.extend(plan.add.clone());
+        stored
+            .authorities
             .retain(|authority| !plan.drop.contains(&authority.name));
         let serving = |hosts: Vec<String>| {
             Some(ServingCertificate {
@@ -173,47 +175,47 @@ mod tests {
             })
         };
         if plan.issue_webhook {
-            held.webhook = serving(webhook);
+            stored.webhook = serving(webhook);
         }
         if plan.issue_link {
-            held.link = serving(link);
+            stored.link = serving(link);
         }
     }
 
     #[test]
-    fn twenty_years_of_daily_looks_never_leave_a_gap() {
+    fn daily_rotation_over_twenty_years_leaves_no_gap() {
         let (webhook, link) = hosts();
-        let mut held = StoredCertificates::default();
+        let mut stored = StoredCertificates::default();
         let mut signers = Vec::new();
         for today in 0..20 * 365 {
             let now = day(today);
-            let plan = plan(&held, &webhook, &link, now);
-            let known: Vec<String> = held
+            let plan = plan(&stored, &webhook, &link, now);
+            let known: Vec<String> = stored
                 .authorities
                 .iter()
                 .map(|authority| authority.name.clone())
                 .collect();
-            carry_out(&mut held, &plan, now);
+            carry_out(&mut stored, &plan, now);
             assert!(
-                super::plan(&held, &webhook, &link, now).nothing_to_do(),
+                super::plan(&stored, &webhook, &link, now).nothing_to_do(),
                 "settles at once"
             );
 
-            for serving in [&held.webhook, &held.link].into_iter().flatten() {
-                let signer = held
+            for serving in [&stored.webhook, &stored.link].into_iter().flatten() {
+                let signer = stored
                     .authorities
                     .iter()
                     .find(|authority| authority.name == serving.signed_by)
                     .expect("the signer is in the bundle");
                 assert!(serving.not_after > now);
                 assert!(signer.not_after > serving.not_after, "day {today}");
-                // Whoever read the bundle yesterday trusts today's certificate.
+                // A client that read the bundle yesterday trusts today's certificate.
                 assert!(
                     today == 0 || known.contains(&serving.signed_by),
                     "day {today}"
                 );
             }
-            assert!(held.authorities.len() <= 2);
+            assert!(stored.authorities.len() <= 2);
             if !signers.contains(&plan.signer) {
                 signers.push(plan.signer);
             }
@@ -222,29 +224,29 @@ mod tests {
     }
 
     #[test]
-    fn other_hosts_make_another_certificate() {
+    fn changed_hosts_renew_the_certificate() {
         let (webhook, link) = hosts();
-        let mut held = StoredCertificates::default();
-        let first = plan(&held, &webhook, &link, day(0));
-        carry_out(&mut held, &first, day(0));
+        let mut stored = StoredCertificates::default();
+        let first = plan(&stored, &webhook, &link, day(0));
+        carry_out(&mut stored, &first, day(0));
         let renamed = vec!["link.reef.svc".to_owned()];
-        let next = plan(&held, &webhook, &renamed, day(1));
+        let next = plan(&stored, &webhook, &renamed, day(1));
         assert!(next.issue_link && !next.issue_webhook && next.add.is_none());
     }
 
     #[test]
-    fn after_years_of_sleep_everything_is_made_anew() {
+    fn expired_certificates_are_all_renewed() {
         let (webhook, link) = hosts();
-        let mut held = StoredCertificates::default();
-        let first = plan(&held, &webhook, &link, day(0));
-        carry_out(&mut held, &first, day(0));
+        let mut stored = StoredCertificates::default();
+        let first = plan(&stored, &webhook, &link, day(0));
+        carry_out(&mut stored, &first, day(0));
         let now = day(6 * 365);
-        let next = plan(&held, &webhook, &link, now);
-        carry_out(&mut held, &next, now);
-        assert_eq!(held.authorities.len(), 1);
+        let next = plan(&stored, &webhook, &link, now);
+        carry_out(&mut stored, &next, now);
+        assert_eq!(stored.authorities.len(), 1);
         assert_eq!(
-            held.link.as_ref().unwrap().signed_by,
-            held.authorities[0].name
+            stored.link.as_ref().unwrap().signed_by,
+            stored.authorities[0].name
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Writes the Secret with the certificates and the webhook's `caBundle`. Only the leader does.
+//! Rotates the certificates: reads and writes their Secret and the webhooks' `caBundle`. Only the
+//! leader runs this.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -21,9 +22,9 @@ use super::issue::{self, IssueError, Pair};
 use super::path::{self, Configuration, NoRandomness};
 use super::plan::{self, StoredCertificates};
 
-/// The annotation with the dates of the certificates, as JSON; it holds no key.
-const HELD_ANNOTATION: &str = "toolcrib.dev/certificates";
-/// Keys of the Secret. The first three are what the webhook mounts.
+/// The annotation with the certificates' names and dates, as JSON. It contains no key.
+const CERTIFICATES_ANNOTATION: &str = "toolcrib.dev/certificates";
+/// Keys of the Secret. The webhook mounts the first three.
 pub const BUNDLE: &str = "ca.crt";
 pub const WEBHOOK_CERTIFICATE: &str = "tls.crt";
 pub const WEBHOOK_KEY: &str = "tls.key";
@@ -32,32 +33,32 @@ const LINK_KEY: &str = "link.key";
 
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
-    #[error("the certificate Secret cannot be read")]
+    #[error("cannot read the certificate Secret")]
     Read(#[source] kube::Error),
-    #[error("the certificate Secret cannot be written")]
+    #[error("cannot write the certificate Secret")]
     Write(#[source] kube::Error),
-    #[error("a certificate cannot be issued")]
+    #[error("cannot issue a certificate")]
     Issue(#[from] IssueError),
-    #[error("a webhook configuration cannot be read")]
+    #[error("cannot read a webhook configuration")]
     ReadWebhook(#[source] kube::Error),
-    #[error("caBundle and path of a webhook configuration cannot be patched")]
+    #[error("cannot patch caBundle and path of a webhook configuration")]
     WriteWebhook(#[source] kube::Error),
-    #[error("the pods of the webhook cannot be listed")]
+    #[error("cannot list the webhook's pods")]
     ListWebhooks(#[source] kube::Error),
     #[error(transparent)]
     Path(#[from] NoRandomness),
-    #[error("the new certificate cannot be loaded")]
+    #[error("cannot load the new certificate")]
     Unusable,
 }
 
-/// The objects that certificates are kept in and written to.
+/// The Secret and the webhook configuration that are written, and the hosts to certify.
 #[derive(Clone, Debug)]
 pub struct CertificateTargets {
     pub namespace: String,
     pub secret: String,
     pub webhook_config: Option<String>,
-    /// Label selector of the webhook's pods. Empty: those that run answer at any path that the
-    /// configuration names.
+    /// Label selector of the webhook's pods. Empty: all running pods read their path from the
+    /// configuration.
     pub webhook_pods: String,
     pub webhook_hosts: Vec<String>,
     pub link_hosts: Vec<String>,
@@ -74,21 +75,26 @@ pub struct Material {
 }
 
 /// Reads the Secret, renews certificates that are due, and returns the ones to use. The chart
-/// brings the Secret empty: the operator needs no right to create one, and uninstalling the
+/// creates the Secret empty, so the operator needs no right to create one, and uninstalling the
 /// chart removes it.
 pub async fn rotate(
     client: &Client,
-    place: &CertificateTargets,
+    targets: &CertificateTargets,
     now: Timestamp,
 ) -> Result<Material, RotateError> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);
-    let secret = api.get(&place.secret).await.map_err(RotateError::Read)?;
+    let api: Api<Secret> = Api::namespaced(client.clone(), &targets.namespace);
+    let secret = api.get(&targets.secret).await.map_err(RotateError::Read)?;
     let content = Content::read(&secret);
-    let plan = plan::plan(&content.held, &place.webhook_hosts, &place.link_hosts, now);
+    let plan = plan::plan(
+        &content.stored,
+        &targets.webhook_hosts,
+        &targets.link_hosts,
+        now,
+    );
     let renewed = !plan.nothing_to_do();
     let content = if renewed {
-        let content = content.renewed(&plan, place, now)?;
-        write(&api, place, secret, &content).await?;
+        let content = content.renewed(&plan, targets, now)?;
+        write(&api, targets, secret, &content).await?;
         tracing::info!(
             signer = plan.signer,
             authority = plan.add.is_some(),
@@ -101,15 +107,15 @@ pub async fn rotate(
         content
     };
     let bundle = content.bundle();
-    if let Some(name) = &place.webhook_config {
-        // With each new certificate of the webhook another path, so that one that became known
-        // does not stay so.
+    if let Some(name) = &targets.webhook_config {
+        // The path changes with each new certificate of the webhook, so a leaked path does not stay
+        // valid.
         let wanted = WebhookValues {
             bundle: &bundle,
             another_path: renewed && plan.issue_webhook,
         };
-        publish::<MutatingWebhookConfiguration>(client, place, name, wanted).await?;
-        publish::<ValidatingWebhookConfiguration>(client, place, name, wanted).await?;
+        publish::<MutatingWebhookConfiguration>(client, targets, name, wanted).await?;
+        publish::<ValidatingWebhookConfiguration>(client, targets, name, wanted).await?;
     }
     let link = content
         .link
@@ -123,10 +129,10 @@ pub async fn rotate(
     })
 }
 
-/// The content of the Secret. A damaged entry counts as missing and is made again.
+/// The content of the Secret. A damaged entry counts as missing and is issued again.
 #[derive(Default)]
 struct Content {
-    held: StoredCertificates,
+    stored: StoredCertificates,
     authorities: BTreeMap<String, Pair>,
     webhook: Option<Pair>,
     link: Option<Pair>,
@@ -134,11 +140,11 @@ struct Content {
 
 impl Content {
     fn read(secret: &Secret) -> Self {
-        let mut held: StoredCertificates = secret
+        let mut stored: StoredCertificates = secret
             .metadata
             .annotations
             .as_ref()
-            .and_then(|annotations| annotations.get(HELD_ANNOTATION))
+            .and_then(|annotations| annotations.get(CERTIFICATES_ANNOTATION))
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
         let text = |key: &str| {
@@ -152,7 +158,7 @@ impl Content {
             };
             issue::certified(&pair).is_some().then_some(pair)
         };
-        let authorities: BTreeMap<String, Pair> = held
+        let authorities: BTreeMap<String, Pair> = stored
             .authorities
             .iter()
             .filter_map(|authority| {
@@ -163,17 +169,18 @@ impl Content {
                 ))
             })
             .collect();
-        held.authorities
+        stored
+            .authorities
             .retain(|authority| authorities.contains_key(&authority.name));
         let webhook = pair(WEBHOOK_CERTIFICATE, WEBHOOK_KEY);
         let link = pair(LINK_CERTIFICATE, LINK_KEY);
         let usable = |serving: &plan::ServingCertificate, pair: &Option<Pair>| {
             pair.is_some() && authorities.contains_key(&serving.signed_by)
         };
-        held.webhook = held.webhook.filter(|serving| usable(serving, &webhook));
-        held.link = held.link.filter(|serving| usable(serving, &link));
+        stored.webhook = stored.webhook.filter(|serving| usable(serving, &webhook));
+        stored.link = stored.link.filter(|serving| usable(serving, &link));
         Self {
-            held,
+            stored,
             authorities,
             webhook,
             link,
@@ -183,22 +190,22 @@ impl Content {
     fn renewed(
         mut self,
         plan: &plan::Plan,
-        place: &CertificateTargets,
+        targets: &CertificateTargets,
         now: Timestamp,
     ) -> Result<Self, RotateError> {
         if let Some(new) = &plan.add {
             self.authorities
                 .insert(new.name.clone(), issue::authority(new)?);
-            self.held.authorities.push(new.clone());
+            self.stored.authorities.push(new.clone());
         }
         for name in &plan.drop {
             self.authorities.remove(name);
-            self.held
+            self.stored
                 .authorities
                 .retain(|authority| authority.name != *name);
         }
         let signer = self
-            .held
+            .stored
             .authorities
             .iter()
             .find(|authority| authority.name == plan.signer)
@@ -227,16 +234,16 @@ impl Content {
                 Ok((Some(pair), Some(serving)))
             };
         if plan.issue_webhook {
-            (self.webhook, self.held.webhook) = issue(&place.webhook_hosts)?;
+            (self.webhook, self.stored.webhook) = issue(&targets.webhook_hosts)?;
         }
         if plan.issue_link {
-            (self.link, self.held.link) = issue(&place.link_hosts)?;
+            (self.link, self.stored.link) = issue(&targets.link_hosts)?;
         }
         Ok(self)
     }
 
     fn bundle(&self) -> String {
-        self.held
+        self.stored
             .authorities
             .iter()
             .rev()
@@ -270,19 +277,20 @@ fn bytes(text: &str) -> ByteString {
 
 async fn write(
     api: &Api<Secret>,
-    place: &CertificateTargets,
+    targets: &CertificateTargets,
     mut secret: Secret,
     content: &Content,
 ) -> Result<(), RotateError> {
-    let held = serde_json::to_string(&content.held).expect("dates and names are JSON");
+    let stored = serde_json::to_string(&content.stored).expect("dates and names are JSON");
     secret
         .metadata
         .annotations
         .get_or_insert_default()
-        .insert(HELD_ANNOTATION.to_owned(), held);
+        .insert(CERTIFICATES_ANNOTATION.to_owned(), stored);
     secret.data = Some(content.data());
-    // With the resourceVersion that was read: another leader's newer keys stay.
-    api.replace(&place.secret, &PostParams::default(), &secret)
+    // Carries the resourceVersion that was read, so newer keys of another leader are not
+    // overwritten.
+    api.replace(&targets.secret, &PostParams::default(), &secret)
         .await
         .map(drop)
         .map_err(RotateError::Write)
@@ -292,14 +300,14 @@ async fn write(
 #[derive(Clone, Copy)]
 struct WebhookValues<'a> {
     bundle: &'a str,
-    /// Also where the path is a secret one already.
+    /// Replaces the path even if it is secret already.
     another_path: bool,
 }
 
 /// Sets `caBundle` and path on every webhook of the configuration that differs.
 async fn publish<K>(
     client: &Client,
-    place: &CertificateTargets,
+    targets: &CertificateTargets,
     name: &str,
     wanted: WebhookValues<'_>,
 ) -> Result<(), RotateError>
@@ -320,7 +328,7 @@ where
     let ours = is_path_ours(&found);
     let plain = |path: &str| ours && (wanted.another_path || !path::is_secret(K::PLAIN, path));
     let path = match entries.iter().any(|entry| plain(entry.path)) {
-        true if all_know_paths(client, place).await? => Some(path::secret(K::PLAIN)?),
+        true if all_know_paths(client, targets).await? => Some(path::secret(K::PLAIN)?),
         true => {
             tracing::info!(name, %kind, "webhook path kept: pods of an earlier release still run");
             None
@@ -343,7 +351,7 @@ where
     if wrong.is_empty() {
         return Ok(());
     }
-    // Strategic: the list is merged by name, so nothing else of it is touched.
+    // A strategic merge patch merges the list by name and leaves other webhooks unchanged.
     let patch = serde_json::json!({
         "metadata": { "resourceVersion": found.meta().resource_version },
         "webhooks": wrong,
@@ -359,8 +367,8 @@ where
     Ok(())
 }
 
-/// Whether the chart leaves the path to the controller. One of an earlier release, which a
-/// rollback brings back, names the path itself, and its webhooks answer there alone.
+/// Whether the chart leaves the path to the controller. The chart of an earlier release, which a
+/// rollback restores, sets the path itself, and its webhook pods answer only that path.
 fn is_path_ours(configuration: &impl Resource) -> bool {
     let annotations = configuration.meta().annotations.as_ref();
     annotations
@@ -369,17 +377,20 @@ fn is_path_ours(configuration: &impl Resource) -> bool {
         == Some(names::WEBHOOK_PATH_NAMED)
 }
 
-/// True if every running webhook pod looks up its path in the configurations. During an upgrade
-/// some pods still answer at `/inject` and `/validate` alone.
-async fn all_know_paths(client: &Client, place: &CertificateTargets) -> Result<bool, RotateError> {
-    if place.webhook_pods.is_empty() {
+/// Whether every running webhook pod reads its path from the configurations. During an upgrade,
+/// older pods still answer only `/inject` and `/validate`.
+async fn all_know_paths(
+    client: &Client,
+    targets: &CertificateTargets,
+) -> Result<bool, RotateError> {
+    if targets.webhook_pods.is_empty() {
         return Ok(true);
     }
-    let api: Api<Pod> = Api::namespaced(client.clone(), &place.namespace);
+    let api: Api<Pod> = Api::namespaced(client.clone(), &targets.namespace);
     let (label, value) = (names::WEBHOOK_PATH_LABEL, names::WEBHOOK_PATH_NAMED);
     let others = ListParams::default()
-        .labels(&format!("{},{label}!={value}", place.webhook_pods))
-        // A pod that has ended answers nothing.
+        .labels(&format!("{},{label}!={value}", targets.webhook_pods))
+        // Pods that have ended do not matter.
         .fields("status.phase!=Succeeded,status.phase!=Failed")
         .limit(1);
     let pods = api
@@ -395,7 +406,7 @@ mod tests {
 
     use super::*;
 
-    fn place() -> CertificateTargets {
+    fn targets() -> CertificateTargets {
         CertificateTargets {
             namespace: "pond".into(),
             secret: "certificates".into(),
@@ -410,8 +421,8 @@ mod tests {
         Secret {
             metadata: ObjectMeta {
                 annotations: Some(BTreeMap::from([(
-                    HELD_ANNOTATION.to_owned(),
-                    serde_json::to_string(&content.held).unwrap(),
+                    CERTIFICATES_ANNOTATION.to_owned(),
+                    serde_json::to_string(&content.stored).unwrap(),
                 )])),
                 ..ObjectMeta::default()
             },
@@ -421,29 +432,34 @@ mod tests {
     }
 
     fn renew(content: Content, now: Timestamp) -> (Content, plan::Plan) {
-        let place = place();
-        let plan = plan::plan(&content.held, &place.webhook_hosts, &place.link_hosts, now);
-        (content.renewed(&plan, &place, now).unwrap(), plan)
+        let targets = targets();
+        let plan = plan::plan(
+            &content.stored,
+            &targets.webhook_hosts,
+            &targets.link_hosts,
+            now,
+        );
+        (content.renewed(&plan, &targets, now).unwrap(), plan)
     }
 
     #[test]
-    fn what_is_written_reads_back_and_a_damaged_part_is_made_again() {
+    fn a_written_secret_is_read_back_and_a_damaged_entry_is_issued_again() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let (made, _) = renew(Content::default(), now);
         let mut secret = as_secret(&made);
         let (read, plan) = renew(Content::read(&secret), now);
         assert!(plan.nothing_to_do());
-        assert_eq!(read.held, made.held);
+        assert_eq!(read.stored, made.stored);
 
-        // Somebody puts the link's key where the webhook's belongs.
+        // The webhook's key is replaced with the link's.
         let data = secret.data.as_mut().unwrap();
         let link_key = data[LINK_KEY].clone();
         data.insert(WEBHOOK_KEY.to_owned(), link_key);
         let (_, plan) = renew(Content::read(&secret), now);
         assert!(plan.issue_webhook && !plan.issue_link && plan.add.is_none());
 
-        // The authority's key is lost: everything is made anew.
-        let name = made.held.authorities[0].name.clone();
+        // The authority's key is lost: all certificates are issued again.
+        let name = made.stored.authorities[0].name.clone();
         secret.data.as_mut().unwrap().remove(&format!("{name}.key"));
         let (_, plan) = renew(Content::read(&secret), now);
         assert!(plan.add.is_some() && plan.issue_webhook && plan.issue_link);

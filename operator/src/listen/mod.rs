@@ -1,13 +1,11 @@
-//! Who may connect to the operator's listeners: link, claw-api, webhook and status.
+//! Bounds the connections of the operator's listeners: link, claw-api, webhook and status.
 //!
-//! A connection begins as a stranger's. A route that has found out who sends calls
+//! A new connection is a stranger. A route that has authenticated the sender calls
 //! [`Visitor::known`]; until then the connection counts against a small share, for its address
-//! and for all strangers, and lives for seconds. A full share never keeps a newcomer out while a
-//! stranger in it is silent: every connection is accepted, and the silent one that has been there
-//! longest is closed. A sender that shows who it is within milliseconds, as the API server and
-//! mediators do, is therefore not kept out by connections that say nothing. Not here: what
-//! makes a sender known (the routes), how much of a body is read, and the accept loop
-//! (`toolcrib_serve`).
+//! and for all strangers, and lives for seconds. If a share is full, a new connection is accepted
+//! and the oldest silent one is closed, as long as one is silent. The API server and mediators
+//! authenticate within milliseconds, so silent connections cannot keep them out. Not here:
+//! authentication (the routes), the bounds of bodies, and the accept loop (`toolcrib_serve`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
@@ -23,29 +21,29 @@ use tokio::sync::oneshot;
 use toolcrib_serve::{Door, Guest, Http, Transport, part_of};
 use tower::Layer as _;
 
-/// What connections may take of this process.
+/// Bounds of a listener's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections of known senders.
+    /// Most connections of authenticated senders.
     pub known: usize,
-    /// Those of one address.
+    /// Most connections of authenticated senders from one address.
     pub known_of_one_address: usize,
-    /// Connections of strangers, TLS handshakes included.
+    /// Most connections of strangers, TLS handshakes included.
     pub strangers: usize,
-    /// Those of one address.
+    /// Most connections of strangers from one address.
     pub strangers_of_one_address: usize,
-    /// How long a connection may stay a stranger's.
+    /// Longest time until a connection must be authenticated.
     pub introduction: Duration,
-    /// How long a request's head may take, and so how long a connection may be idle.
+    /// Longest time for the head of a request, and so the longest idle time of a connection.
     pub idle: Duration,
-    /// The longest head of a request, in bytes, and the size of a connection's buffers.
+    /// Most bytes of a request's head, and the size of a connection's buffers.
     pub head: usize,
-    /// The connection is closed after its answer then, between this and half as much more.
-    /// `None`: only the other end closes it.
+    /// A connection is closed after the first answer past this time plus up to half of it. `None`:
+    /// only the client closes connections.
     pub lifetime: Option<Duration>,
 }
 
-/// Bounds of a status listener. The kubelet and a scraper show no credential: they stay strangers,
+/// Bounds of a status listener. The kubelet and scrapers send no credential: they stay strangers,
 /// and are answered within milliseconds.
 pub(crate) const STATUS: Bounds = Bounds {
     known: 0,
@@ -58,8 +56,8 @@ pub(crate) const STATUS: Bounds = Bounds {
     lifetime: None,
 };
 
-/// Serves until `closing`, then lets running requests end for up to `drain`. Dropped, it ends
-/// every connection at once.
+/// Serves until `closing`, then waits up to `drain` for running requests. Dropping the future
+/// closes every connection at once.
 pub(crate) async fn serve(
     listener: TcpListener,
     transport: impl Transport + 'static,
@@ -72,7 +70,7 @@ pub(crate) async fn serve(
         idle: bounds.idle,
         head: bounds.head,
         buffer: Some(bounds.head),
-        // Clients of one moment do not come back in one moment.
+        // Jitter: clients that connected together do not reconnect together.
         lifetime: bounds
             .lifetime
             .map(|lifetime| lifetime + part_of(lifetime / 2)),
@@ -91,7 +89,7 @@ pub(crate) async fn serve(
     .await;
 }
 
-/// The listener's door: a newcomer takes the place of a silent stranger.
+/// Admits each new connection, and evicts a silent stranger if a share is full.
 struct VisitorsDoor(Arc<Visitors>);
 
 struct VisitorGuest {
@@ -116,14 +114,14 @@ impl Door for VisitorsDoor {
 impl Guest for VisitorGuest {
     async fn expelled(&mut self) {
         tokio::select! {
-            // A sender that becomes known drops the other end: it is evicted no more.
+            // Authentication drops the sending end, so a known sender is never evicted.
             Ok(()) = &mut self.evicted => {}
             () = overstay(&self.visitor, self.introduction) => {}
         }
     }
 }
 
-/// Ends when the connection is still a stranger's after that time.
+/// Resolves if the sender is not authenticated within `introduction`.
 async fn overstay(visitor: &Visitor, introduction: Duration) {
     tokio::time::sleep(introduction).await;
     if visitor.is_known() {
@@ -143,12 +141,12 @@ struct Table {
     next: u64,
     strangers: Share,
     known: Share,
-    /// Strangers that have said nothing yet, oldest first; sending closes the connection.
+    /// Connections without a credential so far, oldest first. Sending closes the connection.
     silent: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
     silent_of: HashMap<IpAddr, BTreeSet<u64>>,
 }
 
-/// Connections in all, and of each address.
+/// Number of connections, in total and by address.
 #[derive(Debug, Default)]
 struct Share {
     all: usize,
@@ -177,7 +175,7 @@ impl Share {
 }
 
 impl Table {
-    /// The stranger has said something, or is gone.
+    /// Removes a silent connection that sent a credential or closed.
     fn heard(&mut self, id: u64) -> Option<(IpAddr, oneshot::Sender<()>)> {
         let (address, close) = self.silent.remove(&id)?;
         if let Some(ids) = self.silent_of.get_mut(&address) {
@@ -189,11 +187,11 @@ impl Table {
         Some((address, close))
     }
 
-    /// Closes the silent connection with this number, which leaves its share at once.
+    /// Closes the silent connection with this id, and frees its share at once.
     fn evict(&mut self, id: u64) {
         if let Some((address, close)) = self.heard(id) {
             self.strangers.remove(&address);
-            // A connection that has just ended by itself needs no closing.
+            // The connection may have ended by itself.
             let _ended = close.send(());
         }
     }
@@ -211,7 +209,7 @@ impl Visitors {
         self.table.lock()
     }
 
-    /// `None`: the share is full of strangers whose introduction is being checked.
+    /// Admits a connection. `None` if the share is full and no connection in it is silent.
     fn enter(self: &Arc<Self>, address: IpAddr) -> Option<(Visitor, oneshot::Receiver<()>)> {
         let mut table = self.table();
         if table.strangers.of(&address) >= self.bounds.strangers_of_one_address {
@@ -239,18 +237,20 @@ impl Visitors {
     }
 }
 
+/// Progress of a connection's authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Introduction {
+    /// No credential yet.
     Silent,
-    /// Its credential is being checked.
+    /// The credential is being checked.
     Checked,
+    /// The sender is authenticated.
     Known,
-    /// Closed for a newcomer, before it said anything.
+    /// Closed while silent, for a new connection.
     Evicted,
 }
 
-/// Who is at the other end of a connection, as far as is known. In the extensions of each of
-/// its requests.
+/// The sender of a connection, in the extensions of each of its requests.
 #[derive(Clone, Debug)]
 pub struct Visitor(Arc<VisitorSlot>);
 
@@ -263,7 +263,7 @@ struct VisitorSlot {
 }
 
 impl Visitor {
-    /// Of a request that came by one of these listeners.
+    /// The sender of a request; `None` if the request did not come through a listener.
     pub(crate) fn of(request: &Request) -> Option<Self> {
         request.extensions().get::<Self>().cloned()
     }
@@ -276,12 +276,12 @@ impl Visitor {
         *self.state() == Introduction::Known
     }
 
-    /// The sender has shown a credential: it is not closed for a newcomer while it waits for
-    /// the result.
+    /// Notes that the sender sent a credential: the connection is not evicted while the credential
+    /// is checked.
     pub(crate) fn checking(&self) {
         let mut state = self.state();
         if *state == Introduction::Silent {
-            // With the sender dropped nothing can close it any more.
+            // This drops the sending end, so the connection cannot be evicted any more.
             *state = match self.0.visitors.table().heard(self.0.id) {
                 Some(_) => Introduction::Checked,
                 None => Introduction::Evicted,
@@ -289,7 +289,8 @@ impl Visitor {
         }
     }
 
-    /// The sender is who may ask here. False: known senders have all connections they may have.
+    /// Notes that the sender is authenticated. Returns false if known senders have reached their
+    /// bound, or if the connection was evicted.
     pub(crate) fn known(&self) -> bool {
         self.checking();
         let mut state = self.state();
@@ -317,7 +318,7 @@ impl Drop for VisitorSlot {
         let state = *self.state.get_mut();
         let mut table = self.visitors.table();
         match state {
-            // An evicted one has left its share already.
+            // An evicted connection has left its share already.
             Introduction::Silent => {
                 if table.heard(self.id).is_some() {
                     table.strangers.remove(&self.address);

@@ -38,7 +38,7 @@ fn assert_empty(visitors: &Visitors) {
     assert!(table.silent.is_empty() && table.silent_of.is_empty());
 }
 
-/// More silent connections than the listener has places, from the probe's own address.
+/// Opens more silent connections than the bound, from the probe's own address.
 #[tokio::test]
 async fn a_status_listener_answers_a_probe_beside_silent_connections() {
     let listener = toolcrib_serve::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
@@ -59,7 +59,7 @@ async fn a_status_listener_answers_a_probe_beside_silent_connections() {
     let mut answer = String::new();
     probe.read_to_string(&mut answer).await.unwrap();
     assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
-    // All but one address's share, with the probe's own place, were closed to make room.
+    // Every connection above the bound of one address, which includes the probe, was closed.
     let kept = STATUS.strangers_of_one_address - 1;
     for mut closed in silent.drain(..2 * STATUS.strangers - kept) {
         let read = closed.read(&mut [0]).await;
@@ -69,7 +69,7 @@ async fn a_status_listener_answers_a_probe_beside_silent_connections() {
 }
 
 #[test]
-fn a_newcomer_takes_the_place_of_the_oldest_silent_connection_of_its_address() {
+fn a_new_connection_evicts_the_oldest_silent_one_of_its_address() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
     let mut other = enter(&visitors, 9).unwrap();
     let mut crowd: Vec<Admission> = (0..3).map(|_| enter(&visitors, 1).unwrap()).collect();
@@ -83,7 +83,7 @@ fn a_newcomer_takes_the_place_of_the_oldest_silent_connection_of_its_address() {
 }
 
 #[test]
-fn many_addresses_take_the_places_of_the_oldest_of_all() {
+fn connections_of_many_addresses_evict_the_oldest_silent_ones() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
     let mut crowd: Vec<Admission> = (0..20)
         .map(|last| enter(&visitors, last).unwrap())
@@ -97,13 +97,13 @@ fn many_addresses_take_the_places_of_the_oldest_of_all() {
 }
 
 #[test]
-fn a_sender_whose_credential_is_checked_is_not_closed_for_a_newcomer() {
+fn a_connection_is_not_evicted_while_its_credential_is_checked() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
     let mut crowd: Vec<Admission> = (0..3).map(|_| enter(&visitors, 1).unwrap()).collect();
     for (visitor, _) in &crowd {
         visitor.checking();
     }
-    // Nobody of this address can make room.
+    // No connection of this address is silent.
     assert!(enter(&visitors, 1).is_none());
     assert!(crowd.iter_mut().all(|entered| !is_closed(entered)));
     assert!(enter(&visitors, 2).is_some());
@@ -112,7 +112,7 @@ fn a_sender_whose_credential_is_checked_is_not_closed_for_a_newcomer() {
 }
 
 #[test]
-fn known_senders_leave_the_strangers_share_and_have_bounds_of_their_own() {
+fn known_senders_leave_the_strangers_share_and_have_their_own_bounds() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
     let mut known = Vec::new();
     for last in [1, 1, 1, 2] {
@@ -121,7 +121,7 @@ fn known_senders_leave_the_strangers_share_and_have_bounds_of_their_own() {
         known.push((visitor, closed));
     }
     assert_eq!(visitors.table().strangers.all, 0);
-    // Of its address, and of all.
+    // The bounds of the address and of the listener are reached.
     assert!(!enter(&visitors, 1).unwrap().0.known());
     assert!(!enter(&visitors, 3).unwrap().0.known());
     known.pop();
@@ -132,7 +132,7 @@ fn known_senders_leave_the_strangers_share_and_have_bounds_of_their_own() {
 }
 
 #[test]
-fn a_connection_that_was_closed_for_a_newcomer_counts_no_more_whatever_it_says() {
+fn an_evicted_connection_leaves_its_share_and_cannot_become_known() {
     let visitors = Arc::new(Visitors::new(BOUNDS));
     let crowd: Vec<Admission> = (0..4).map(|_| enter(&visitors, 1).unwrap()).collect();
     let (first, _) = &crowd[0];
