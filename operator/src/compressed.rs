@@ -1,6 +1,6 @@
-//! Deflated text, for what is kept for long and read rarely.
+//! Deflated text, for values that are kept for long and read rarely.
 //!
-//! A status repeats its own words: it takes a sixth of its length.
+//! A status is repetitive and shrinks to a sixth.
 
 use std::io::{Read as _, Write as _};
 
@@ -15,10 +15,10 @@ pub struct CompressedText(Box<[u8]>);
 impl CompressedText {
     pub fn of(text: &str) -> Self {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        let packed = encoder
+        let deflated = encoder
             .write_all(text.as_bytes())
             .and_then(|()| encoder.finish());
-        Self(packed.expect("memory takes what is written").into())
+        Self(deflated.expect("a write to memory cannot fail").into())
     }
 
     /// Length of the deflated bytes.
@@ -41,9 +41,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, at_most: usize) {
-        let packed = CompressedText::of(text);
-        assert_eq!(packed.text(), text);
-        assert!(packed.0.len() <= at_most, "{} bytes", packed.0.len());
+        let deflated = CompressedText::of(text);
+        assert_eq!(deflated.text(), text);
+        assert!(deflated.0.len() <= at_most, "{} bytes", deflated.0.len());
     }
 
     #[test]

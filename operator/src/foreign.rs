@@ -1,14 +1,14 @@
-//! The webhook's work on the bytes of a review, without the IO around it.
+//! The webhook's work on the bytes of a review, without IO.
 //!
-//! For `e2e/growth`, which counts how this work grows. Not here: reading the body within its bound,
-//! waiting for a turn, and reading other objects.
+//! `e2e/growth` counts how this work grows. Not here: the bound of the body, the wait for a turn,
+//! and reads of other objects.
 
 use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig};
 use toolcrib_crds::{Agent, AgentSpec};
 
 use crate::webhook;
 
-/// A webhook that knows one Agent, which every pod runs.
+/// A webhook that knows a single Agent, which every pod runs.
 pub struct Admission {
     agent: Agent,
     config: InjectConfig,
@@ -23,7 +23,7 @@ impl Default for Admission {
     }
 }
 
-/// Injection with nothing optional switched on.
+/// The settings of injection without any option.
 pub(crate) fn config() -> InjectConfig {
     InjectConfig {
         image: "example.test/sidecar:7".to_owned(),
@@ -40,13 +40,14 @@ pub(crate) fn config() -> InjectConfig {
 }
 
 impl Admission {
-    /// Reads the review of a pod and writes the answer. `None`: it is not the review of a pod.
+    /// Decodes the review of a pod and returns the answer. `None` if it is not the review of a pod.
     pub fn inject(&self, body: &[u8]) -> Option<String> {
         webhook::answer_pod(body, &self.agent, &self.config)
     }
 }
 
-/// Reads the review of an object of ours and writes the answer. `None`: it is not a review.
+/// Decodes the review of one of Toolcrib's objects and returns the answer. `None` if it is not a
+/// review.
 pub fn validate(body: &[u8]) -> Option<String> {
     webhook::answer_object(body)
 }
@@ -55,9 +56,9 @@ pub fn validate(body: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The work that is counted is the whole of it: injection, and the check of an object.
+    /// Covers all of the counted work: injection, and the validation of an object.
     #[test]
-    fn reviews_are_answered_as_on_the_route() {
+    fn reviews_are_answered_like_on_the_route() {
         let pod = br#"{"request":{"uid":"u-7","operation":"CREATE","object":{"metadata":{"labels":{"toolcrib.dev/agent":"otter"}},"spec":{"containers":[{"name":"c"}]}}}}"#;
         let answer = Admission::default().inject(pod).unwrap();
         assert!(answer.contains("JSONPatch"), "{answer}");

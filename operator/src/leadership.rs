@@ -1,4 +1,4 @@
-//! Whether this replica may act as the leader at this very moment.
+//! Tells whether this replica is the leader and its lease still holds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::lease;
 
-/// The outcome of the last election, and the tenure that its lease gives.
+/// The outcome of the last election, and the tenure of the lease.
 #[derive(Debug, Default)]
 pub struct Leadership {
     elected: AtomicBool,
@@ -16,7 +16,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// A replica that does not lead; `gauge` says 1 while it does.
+    /// A replica that does not lead. `gauge` is 1 while it leads.
     pub fn new(gauge: Gauge) -> Self {
         Self {
             gauge,
@@ -24,8 +24,8 @@ impl Leadership {
         }
     }
 
-    /// The replica was elected, and its lease has not run out: a process that was paused does not
-    /// know yet that it leads no longer.
+    /// Whether the replica was elected and its lease has not expired. A process that was paused may
+    /// have lost the lease without noticing.
     pub fn holds(&self) -> bool {
         self.elected.load(Ordering::Acquire)
             && self
@@ -44,8 +44,8 @@ impl Leadership {
         lease::SharedTenure::clone(&self.tenure)
     }
 
-    /// A number above all that earlier tenures have counted to. A tenure has a thousand numbers
-    /// for each of its milliseconds, and no tenure counts that fast.
+    /// The first number of this tenure, above all numbers of earlier ones. A tenure has a thousand
+    /// numbers per millisecond, more than it can use.
     pub fn first_number(&self) -> u64 {
         let since = self
             .current()

@@ -1,12 +1,12 @@
-//! Leader election with one Lease: created if absent, acquired and renewed.
+//! Leader election with one Lease, which is created if absent, acquired and renewed.
 //!
-//! [`Election`] decides, as a function of the Lease and of this machine's own clock (never the
-//! other's, since clocks differ). The code around it reads, writes and waits. A write carries
-//! the resourceVersion that was read, so one of two candidates gets 409. A leader that could not
-//! renew for [`Timing::renew_deadline`] stops before another candidate may start.
+//! [`Election`] decides, as a function of the Lease and of this machine's own clock; it never
+//! compares the holder's clock, since clocks differ. The code around it reads, writes and waits. A
+//! write carries the resourceVersion that was read, so one of two candidates gets 409. A leader that
+//! could not renew for [`Timing::renew_deadline`] stops before another candidate may start.
 //!
-//! The lease keeps two leaders from doing the same work. Safety does not rest on it: every write
-//! of a leader carries a fence as well.
+//! The lease keeps two leaders from doing the same work. Safety does not depend on it: every write
+//! of a leader is fenced as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 /// Shortest time between the beginnings of two tenures.
 const APART: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
-/// Chosen so that a lost leader is replaced within 15 s: at worst `duration` after its last
+/// Times of the election. A lost leader is replaced within 15 s: at worst `duration` after its last
 /// renewal, plus `retry`.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -37,7 +37,7 @@ impl Default for Timing {
         Self {
             duration: Duration::from_secs(12),
             renew_deadline: Duration::from_secs(8),
-            // A graceful hand-over (≤ 2 s) is seen at the next look.
+            // A standby sees a released lease at its next read, so a hand-over takes at most 2 s.
             retry: Duration::from_millis(1_500),
         }
     }
@@ -48,11 +48,11 @@ impl Default for Timing {
 pub struct Election {
     me: String,
     timing: Timing,
-    /// The last observed record, and when it was first observed.
+    /// The last observed record, and the time of its first observation.
     seen: Option<(LeaseSpec, Instant)>,
     /// Start of this candidate's last successful write.
     renewed: Option<Instant>,
-    /// When this candidate's tenure began, as it writes it.
+    /// Start of this candidate's tenure, as written into the Lease.
     acquired: Option<Timestamp>,
 }
 
@@ -75,7 +75,7 @@ impl Election {
         }
     }
 
-    /// Decides what to do with the Lease as it was just read (`None`: it does not exist).
+    /// Decides what to do with the Lease that was just read; `None` if it does not exist.
     pub fn decide(&mut self, read: Option<&LeaseSpec>, now: Instant, clock: Timestamp) -> Decision {
         let Some(read) = read else {
             self.seen = None;
@@ -97,7 +97,7 @@ impl Election {
         }
     }
 
-    /// A write that was begun at `begun` was accepted.
+    /// Notes that a write, started at `begun`, was accepted.
     pub fn written(&mut self, begun: Instant) {
         self.renewed = Some(begun);
     }
@@ -108,7 +108,7 @@ impl Election {
             .map(|renewed| renewed + self.timing.renew_deadline)
     }
 
-    /// The leadership as other parts see it; `None` if this candidate does not lead.
+    /// The tenure for the rest of the process; `None` if this candidate does not lead.
     pub fn tenure(&self) -> Option<Tenure> {
         Some(Tenure {
             since: self.acquired?,
@@ -122,7 +122,8 @@ impl Election {
         self.acquired = None;
     }
 
-    /// The record that lets the next candidate start at once.
+    /// The record that lets the next candidate start at once; `None` if another candidate holds the
+    /// Lease.
     pub fn release(&self, read: &LeaseSpec, clock: Timestamp) -> Option<LeaseSpec> {
         (read.holder_identity.as_deref() == Some(self.me.as_str())).then(|| LeaseSpec {
             holder_identity: Some(String::new()),
@@ -136,7 +137,7 @@ impl Election {
         let mine = read.filter(|read| read.holder_identity.as_deref() == Some(self.me.as_str()));
         let acquired = match (mine, self.acquired) {
             (Some(_), Some(acquired)) => acquired,
-            // Also after a restart under the same name.
+            // A process that restarted under the same name begins a new tenure too.
             (Some(_) | None, _) => begins(read, clock),
         };
         self.acquired = Some(acquired);
@@ -155,8 +156,8 @@ impl Election {
     }
 }
 
-/// The beginning of a new tenure: later than the one before, however wrong both clocks are. A
-/// leader's numbers continue from here.
+/// The start of a new tenure: later than the start of the previous one, even if the clocks are
+/// wrong. A leader's numbers begin here.
 fn begins(before: Option<&LeaseSpec>, clock: Timestamp) -> Timestamp {
     let before = before.and_then(|before| before.acquire_time.as_ref());
     before
@@ -164,7 +165,7 @@ fn begins(before: Option<&LeaseSpec>, clock: Timestamp) -> Timestamp {
         .map_or(clock, |next| next.max(clock))
 }
 
-/// The Lease's name, and the candidate that asks for it.
+/// A candidate, and the Lease that it wants.
 #[derive(Clone)]
 pub struct Candidate {
     pub client: Client,
@@ -178,20 +179,20 @@ pub struct Candidate {
     pub tenure: SharedTenure,
 }
 
-/// A leadership that ends unless it is renewed.
+/// The time for which a candidate leads, until it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tenure {
-    /// Number of the tenure; rises from each leader to the next.
+    /// Start of the tenure, which also numbers it: later for each next leader.
     pub since: Timestamp,
-    /// The holder may act until then.
+    /// Time until which the holder may act.
     pub until: Instant,
 }
 
-/// A candidate's tenure; `None`: it does not lead.
+/// A candidate's tenure; `None` if it does not lead.
 pub type SharedTenure = Arc<Mutex<Option<Tenure>>>;
 
-/// The lease that this process holds: renewed while it is polled, given back by
-/// [`ActiveLease::release`].
+/// The lease that this process holds. [`ActiveLease::lost`] renews it, [`ActiveLease::release`]
+/// releases it.
 pub struct ActiveLease {
     candidate: Candidate,
     election: Election,
@@ -202,11 +203,11 @@ impl Candidate {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Waits until this candidate leads. A server that cannot be reached is asked again.
+    /// Waits until this candidate leads. Errors are retried.
     pub async fn acquire(self) -> ActiveLease {
         let mut election = Election::new(self.identity.clone(), self.timing);
         loop {
-            match self.look(&mut election).await {
+            match self.attempt(&mut election).await {
                 Ok(true) => {
                     return ActiveLease {
                         candidate: self,
@@ -222,8 +223,8 @@ impl Candidate {
         }
     }
 
-    /// One look: whether this candidate holds the lease now.
-    async fn look(&self, election: &mut Election) -> Result<bool, kube::Error> {
+    /// Tries once to acquire or renew the lease. Returns whether this candidate holds it now.
+    async fn attempt(&self, election: &mut Election) -> Result<bool, kube::Error> {
         let begun = Instant::now();
         let api = self.api();
         let params = PostParams::default();
@@ -234,14 +235,14 @@ impl Candidate {
             return Ok(false);
         };
         let written = match found {
-            // The resourceVersion that was read goes back: the write is fenced.
+            // The write carries the resourceVersion that was read, so it is fenced.
             Some(lease) => {
                 let spec = Some(spec);
                 api.replace(&self.name, &params, &Lease { spec, ..lease })
                     .await
             }
-            // Of two that make it, one is told that it exists.
-            None => api.create(&params, &self.made(spec).await?).await,
+            // If two candidates create it, the second one gets 409.
+            None => api.create(&params, &self.new_lease(spec).await?).await,
         };
         match written {
             Ok(_) => {
@@ -258,7 +259,7 @@ impl Candidate {
 
     /// The Lease to create. It is not in the chart, because Argo CD leaves Leases out. A Secret of
     /// the chart owns it, so an uninstalled operator leaves nothing behind.
-    async fn made(&self, spec: LeaseSpec) -> Result<Lease, kube::Error> {
+    async fn new_lease(&self, spec: LeaseSpec) -> Result<Lease, kube::Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let owner = secrets.get(&self.owner).await?;
         let owner = OwnerReference {
@@ -280,7 +281,7 @@ impl Candidate {
 }
 
 impl ActiveLease {
-    /// Renews until the lease is lost; returns why.
+    /// Renews the lease until it is lost; returns the reason.
     pub async fn lost(&mut self) -> &'static str {
         let retry = self.candidate.timing.retry;
         loop {
@@ -288,8 +289,8 @@ impl ActiveLease {
             let Some(until) = self.election.leads_until() else {
                 return "lease is not held";
             };
-            let look = self.candidate.look(&mut self.election);
-            match tokio::time::timeout_at(until, look).await {
+            let attempt = self.candidate.attempt(&mut self.election);
+            match tokio::time::timeout_at(until, attempt).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => {
                     self.election.resign();
@@ -306,8 +307,8 @@ impl ActiveLease {
         }
     }
 
-    /// Releases the Lease so that the next candidate starts at once. It tries for two seconds, since
-    /// the Lease expires anyway.
+    /// Releases the Lease so that the next candidate starts at once. It tries for two seconds only,
+    /// since the Lease expires anyway.
     pub async fn release(self) {
         let api = self.candidate.api();
         let release = async {
@@ -342,7 +343,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
     }
 
-    fn held(decision: Decision) -> LeaseSpec {
+    fn write(decision: Decision) -> LeaseSpec {
         match decision {
             Decision::Write(spec) => spec,
             Decision::Stand => panic!("stood by"),
@@ -350,10 +351,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_candidate_takes_a_lease_that_is_not_there() {
+    fn the_first_candidate_creates_an_absent_lease() {
         let mut heron = Election::new("heron", Timing::default());
         let now = Instant::now();
-        let spec = held(heron.decide(None, now, clock(0)));
+        let spec = write(heron.decide(None, now, clock(0)));
         assert_eq!(spec.holder_identity.as_deref(), Some("heron"));
         assert_eq!(spec.lease_transitions, Some(0));
         assert_eq!(
@@ -369,20 +370,20 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_waits_by_its_own_clock_however_wrong_the_holders_is() {
+    fn a_standby_measures_the_lease_by_its_own_clock() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
         let mut heron = Election::new("heron", Timing::default());
         let mut newt = Election::new("newt", Timing::default());
         // The holder's clock is an hour behind.
-        let first = held(heron.decide(None, start, clock(-3600)));
+        let first = write(heron.decide(None, start, clock(-3600)));
         assert_eq!(newt.decide(Some(&first), start, clock(0)), Decision::Stand);
         assert_eq!(
             newt.decide(Some(&first), start + 11 * second, clock(11)),
             Decision::Stand
         );
-        // Renewed: the wait begins again.
-        let renewed = held(heron.decide(Some(&first), start + 11 * second, clock(-3589)));
+        // After a renewal the wait begins again.
+        let renewed = write(heron.decide(Some(&first), start + 11 * second, clock(-3589)));
         assert_eq!(renewed.acquire_time, first.acquire_time);
         assert_eq!(
             newt.decide(Some(&renewed), start + 13 * second, clock(13)),
@@ -392,13 +393,13 @@ mod tests {
             newt.decide(Some(&renewed), start + 24 * second, clock(24)),
             Decision::Stand
         );
-        let taken = held(newt.decide(Some(&renewed), start + 25 * second, clock(25)));
+        let taken = write(newt.decide(Some(&renewed), start + 25 * second, clock(25)));
         assert_eq!(taken.holder_identity.as_deref(), Some("newt"));
         assert_eq!(taken.lease_transitions, Some(1));
     }
 
     #[test]
-    fn a_leader_stops_before_anybody_else_may_start() {
+    fn a_leader_stops_before_another_candidate_may_start() {
         let timing = Timing::default();
         assert!(timing.renew_deadline < timing.duration);
         assert!(timing.retry < timing.renew_deadline);
@@ -406,38 +407,38 @@ mod tests {
     }
 
     #[test]
-    fn a_tenure_begins_after_the_one_before_it_however_wrong_the_clocks_are() {
+    fn a_tenure_begins_after_the_previous_one_even_if_clocks_are_wrong() {
         let now = Instant::now();
         let mut heron = Election::new("heron", Timing::default());
-        let first = held(heron.decide(None, now, clock(3600)));
+        let first = write(heron.decide(None, now, clock(3600)));
         heron.written(now);
         assert_eq!(heron.tenure().unwrap().since, clock(3600));
         let released = heron.release(&first, clock(3601)).unwrap();
-        // An hour behind.
+        // The clock of the next leader is an hour behind.
         let mut newt = Election::new("newt", Timing::default());
-        let second = held(newt.decide(Some(&released), now, clock(5)));
+        let second = write(newt.decide(Some(&released), now, clock(5)));
         assert_eq!(second.acquire_time, Some(MicroTime(clock(3601))));
-        // The same name in a new process.
+        // A new process has the same name.
         let mut again = Election::new("newt", Timing::default());
-        let third = held(again.decide(Some(&second), now, clock(6)));
+        let third = write(again.decide(Some(&second), now, clock(6)));
         assert_eq!(third.acquire_time, Some(MicroTime(clock(3602))));
-        let renewed = held(again.decide(Some(&third), now, clock(7)));
+        let renewed = write(again.decide(Some(&third), now, clock(7)));
         assert_eq!(renewed.acquire_time, third.acquire_time);
     }
 
     #[test]
-    fn a_released_lease_is_taken_at_the_next_look() {
+    fn a_released_lease_is_taken_at_the_next_read() {
         let now = Instant::now();
         let mut heron = Election::new("heron", Timing::default());
         let mut newt = Election::new("newt", Timing::default());
-        let spec = held(heron.decide(None, now, clock(0)));
+        let spec = write(heron.decide(None, now, clock(0)));
         assert_eq!(
             newt.release(&spec, clock(1)),
             None,
             "only the holder releases"
         );
         let released = heron.release(&spec, clock(1)).unwrap();
-        let taken = held(newt.decide(Some(&released), now, clock(2)));
+        let taken = write(newt.decide(Some(&released), now, clock(2)));
         assert_eq!(taken.holder_identity.as_deref(), Some("newt"));
     }
 }

@@ -1,9 +1,9 @@
-//! The operator: `controller` compiles agents and keeps their objects, `webhook` injects
-//! the mediator. One binary, two commands, because both must agree on every name; two
+//! The operator: `controller` compiles agents and maintains their objects, `webhook` injects
+//! the mediator. One binary with two commands, because both must agree on every name; two
 //! Deployments, because the webhook has no right to any Secret.
 //!
-//! Deciding is done elsewhere (`toolcrib-compile`) or in functions without IO; what talks
-//! to the API server is thin.
+//! Decisions are made in `toolcrib-compile` or in functions without IO; the code that talks to the
+//! API server is thin.
 
 pub mod certificates;
 pub mod claw;

@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 #[derive(Parser)]
 #[command(name = "toolcrib-operator", version, about)]
 struct Cli {
-    /// What is logged: a level, or `target=level` pairs separated by commas.
+    /// Log filter: a level, or `target=level` pairs separated by commas.
     #[arg(long, env = "TOOLCRIB_LOG", default_value = "info", global = true)]
     log: String,
     #[command(subcommand)]
@@ -19,8 +19,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compiles agents into Secrets and ConfigMaps, writes status, answers the link, keeps
-    /// the certificates. Of several replicas one leads.
+    /// Compiles agents into Secrets and ConfigMaps, writes status, serves the link, rotates
+    /// the certificates. One of several replicas is the leader.
     Controller(Box<controller::Args>),
     /// Injects the mediator into labelled pods. Has no right to any Secret.
     Webhook(Box<webhook::Args>),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "no runtime");
+            tracing::error!(%error, "cannot start the async runtime");
             return ExitCode::FAILURE;
         }
     };
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The one place where the whole chain of causes is printed.
+            // The only place that prints the whole chain of causes.
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }

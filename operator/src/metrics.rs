@@ -1,7 +1,7 @@
-//! What the controller counts, and the shape of a metric's words for controller and webhook.
-//! Labels come from closed enums only: no name that a user chooses becomes a label.
+//! The controller's metrics, and the type that describes a metric of the controller or the webhook.
 //!
-//! Registration takes its texts from [`ROWS`], and so does the reference.
+//! [`ROWS`] describes every metric, for registration and for the reference. Invariant: labels have
+//! closed sets of values; no name that a user chooses becomes a label.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -40,23 +40,23 @@ pub struct RequestLabels {
     pub outcome: &'static str,
 }
 
-/// A label and all words that it takes.
+/// A label and its possible values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     pub name: &'static str,
-    pub words: Words,
+    pub values: LabelValues,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Words {
+pub enum LabelValues {
     These(&'static [&'static str]),
-    /// [`Code::ALL`].
+    /// The names of [`Code::ALL`].
     Codes,
 }
 
-pub(crate) const fn label(name: &'static str, words: &'static [&'static str]) -> Label {
-    let words = Words::These(words);
-    Label { name, words }
+pub(crate) const fn label(name: &'static str, values: &'static [&'static str]) -> Label {
+    let values = LabelValues::These(values);
+    Label { name, values }
 }
 
 pub const KINDS: &[&str] = &[
@@ -67,7 +67,7 @@ pub const KINDS: &[&str] = &[
     "ModelProvider",
 ];
 const RECONCILE_OUTCOMES: &[&str] = &["ok", "waiting", "failed", "panicked", "timeout"];
-/// The writes that the controller makes.
+/// Object and verb of each write that the controller makes.
 const WRITES_MADE: [(&str, &str); 10] = [
     ("Secret", "create"),
     ("Secret", "patch"),
@@ -119,18 +119,18 @@ pub const CLAW_OUTCOMES: &[&str] = &[
     "too_slow",
 ];
 
-/// One metric, as it is registered and described.
+/// The description of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Without [`PREFIX`], and without the `_total` that a counter's name gets.
+    /// Name without [`PREFIX`], and without the suffix `_total` of a counter.
     pub name: &'static str,
-    /// As the text format says it.
+    /// Type in the text format.
     pub kind: &'static str,
     pub labels: &'static [Label],
     pub help: &'static str,
 }
 
-/// Stands before every name.
+/// Prefix of every name in [`ROWS`].
 pub const PREFIX: &str = "toolcrib_operator";
 
 const RECONCILES: Row = Row {
@@ -156,9 +156,9 @@ const DIAGNOSTICS: Row = Row {
     kind: "counter",
     labels: &[Label {
         name: "code",
-        words: Words::Codes,
+        values: LabelValues::Codes,
     }],
-    help: "Findings that became known, by code",
+    help: "New findings, by code",
 };
 const LINK_REPORTS: Row = Row {
     name: "link_reports",
@@ -176,19 +176,19 @@ const LINK_HELD: Row = Row {
     name: "link_held",
     kind: "gauge",
     labels: &[],
-    help: "Mediators that wait for an answer",
+    help: "Mediators with a pending long poll",
 };
 const CLAW_REQUESTS: Row = Row {
     name: "claw_requests",
     kind: "counter",
     labels: &[label("verb", CLAW_VERBS), label("outcome", CLAW_OUTCOMES)],
-    help: "Requests to claw-api, by verb and outcome; verb none: a path that is none",
+    help: "Requests to claw-api, by verb and outcome; verb none: an unknown path",
 };
 const REVOCATIONS_OPEN: Row = Row {
     name: "revocations_open",
     kind: "gauge",
     labels: &[],
-    help: "Revocations that some pod has not acknowledged yet",
+    help: "Revocations that at least one pod has not acknowledged yet",
 };
 const QUEUE_DEPTH: Row = Row {
     name: "queue_depth",
@@ -200,7 +200,7 @@ const UNSETTLED: Row = Row {
     name: "unsettled_objects",
     kind: "gauge",
     labels: &[],
-    help: "Objects that wait, are worked on, or failed and are tried again; 0: nothing is left to do",
+    help: "Objects that are queued, being reconciled, or waiting for a retry; 0: everything is reconciled",
 };
 const LEADER: Row = Row {
     name: "leader",
@@ -212,13 +212,13 @@ const WATCH_ERRORS: Row = Row {
     name: "watch_errors",
     kind: "counter",
     labels: &[],
-    help: "Watches that failed and were begun again",
+    help: "Watches that failed and were restarted",
 };
 const UNDECODABLE: Row = Row {
     name: "undecodable_objects",
     kind: "counter",
     labels: &[],
-    help: "Objects seen that could not be read as their kind",
+    help: "Objects received that could not be decoded",
 };
 
 const EVENTS_DROPPED: Row = Row {
@@ -232,19 +232,19 @@ const OBJECTS_BYTES: Row = Row {
     name: "objects_bytes",
     kind: "gauge",
     labels: &[],
-    help: "Memory of the objects that are kept, by an upper estimate, ConfigMaps and Secrets in use included",
+    help: "Memory of the cached objects, including ConfigMaps and Secrets in use; an upper estimate",
 };
 const OBJECTS_BUDGET_BYTES: Row = Row {
     name: "objects_budget_bytes",
     kind: "gauge",
     labels: &[],
-    help: "What objects_bytes may reach, a third of the memory limit; then the youngest objects of namespaces over an equal share are left out",
+    help: "Upper bound of objects_bytes, a third of the memory limit; above it, the youngest objects of namespaces over an equal share are left out",
 };
 const OBJECTS_LEFT_OUT: Row = Row {
     name: "objects_left_out",
     kind: "gauge",
     labels: &[],
-    help: "Objects that give nothing because a namespace's budget, or that of all, has no room (TooExpensive)",
+    help: "Objects that are ignored because the budget of their namespace, or that of all namespaces, is exceeded (TooExpensive)",
 };
 
 /// Every metric of the controller.
@@ -269,7 +269,7 @@ pub const ROWS: [Row; 18] = [
     OBJECTS_LEFT_OUT,
 ];
 
-/// Stands before the names of [`PROMISES`].
+/// Prefix of the names in [`PROMISES`].
 pub const PROJECT: &str = "toolcrib";
 const PART: &str = "operator";
 
@@ -277,18 +277,18 @@ const REVOCATION_SECONDS: Row = Row {
     name: "revocation_seconds",
     kind: "histogram",
     labels: &[],
-    help: "Time from the watch event that takes something away to the last linked pod's acknowledgement; 300 s or more where a pod stayed silent",
+    help: "Time from the watch event of a revocation to the last linked pod's acknowledgement; 300 s or more if a pod did not answer",
 };
 
-/// What users are promised, measured: no part of the product stands in the names.
+/// Metrics of the promises made to users. Their names have no component's prefix.
 pub const PROMISES: [Row; 1] = [REVOCATION_SECONDS];
 
-/// 50 ms to 5 min: two seconds are promised with the link, 120 s by the volume alone.
+/// Buckets from 50 ms to 5 min: 2 s are promised with the link, 120 s by the volume alone.
 const REVOCATION_BUCKETS: [f64; 12] = [
     0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
-/// Registers under the row's own words.
+/// Registers a metric under the row's name and help.
 pub(crate) fn register(registry: &mut Registry, row: Row, metric: impl Metric) {
     registry.register(row.name, row.help, metric);
 }
@@ -299,7 +299,7 @@ pub struct Metrics {
     pub reconciles: Family<Reconcile, Counter>,
     pub reconcile_seconds: Histogram,
     pub writes: Family<Write, Counter>,
-    /// Findings that became known (each counts once while it stands).
+    /// New findings; each counts once until it is resolved.
     pub diagnostics: Family<Finding, Counter>,
     pub link_reports: Family<Outcome, Counter>,
     pub link_pods: Gauge,
@@ -392,7 +392,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Creates each series, so that it begins at 0 and `rate()` sees the first event.
+    /// Creates each series at 0, so that `rate()` sees the first event.
     fn begin(&self) {
         for kind in KINDS {
             for outcome in RECONCILE_OUTCOMES {
@@ -423,14 +423,14 @@ impl Metrics {
         self.writes.get_or_create(&Write { object, verb }).inc();
     }
 
-    /// The text exposition format.
+    /// The metrics in the text exposition format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         match encode(&mut text, &self.registry) {
             Ok(()) => text,
             // Writing into a String cannot fail; a metric's own encoder could.
             Err(error) => {
-                tracing::error!(%error, "metrics not encoded");
+                tracing::error!(%error, "encoding metrics failed");
                 String::new()
             }
         }

@@ -6,7 +6,7 @@ pub fn operator() -> String {
     let with = |name: &'static str, about: &'static str| clap::Command::new(name).about(about);
     let controller = toolcrib_operator::controller::Args::augment_args(with(
         "toolcrib-operator controller",
-        "Compiles agents, writes status, answers the link, keeps the certificates; of several replicas one leads",
+        "Compiles agents, writes status, serves the link, rotates the certificates; one of several replicas is the leader",
     ));
     let webhook = toolcrib_operator::webhook::Args::augment_args(with(
         "toolcrib-operator webhook",

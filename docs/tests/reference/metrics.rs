@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use toolcrib_compile::Code;
-use toolcrib_operator::metrics::{Label, Metrics, PREFIX, PROJECT, PROMISES, ROWS, Row, Words};
+use toolcrib_operator::metrics::{
+    Label, LabelValues, Metrics, PREFIX, PROJECT, PROMISES, ROWS, Row,
+};
 use toolcrib_operator::webhook::meter;
 
 const INTRODUCTION: &str = "\
 # The operator's metrics
 
-Prometheus' text format, at `/metrics` of each program's health listener. Labels are words of closed
+Prometheus' text format, at `/metrics` of each program's health listener. Labels have values of closed
 lists, such as [diagnostic codes](diagnostics.md); no name that a user chooses becomes a time
 series. Each series is there from the first scrape and begins at 0. The mediator's are on [a page of their
 own](../metrics.md).
@@ -30,9 +32,9 @@ fn table(title: &str, prefix: &str, rows: &[Row]) -> String {
         let labels: Vec<String> = row
             .labels
             .iter()
-            .map(|label| match label.words {
-                Words::These(words) => format!("`{}`: {}", label.name, words.join(", ")),
-                Words::Codes => format!("`{}`: a [diagnostic](diagnostics.md)", label.name),
+            .map(|label| match label.values {
+                LabelValues::These(values) => format!("`{}`: {}", label.name, values.join(", ")),
+                LabelValues::Codes => format!("`{}`: a [diagnostic](diagnostics.md)", label.name),
             })
             .collect();
         let (kind, labels, help) = (row.kind, labels.join("; "), row.help);
@@ -57,10 +59,10 @@ fn rows(prefix: &str, rows: &[Row]) -> Vec<String> {
     rows.iter().map(family).collect()
 }
 
-fn words(label: &Label) -> Vec<&'static str> {
-    match label.words {
-        Words::These(words) => words.to_vec(),
-        Words::Codes => Code::ALL.iter().map(|code| code.name()).collect(),
+fn values(label: &Label) -> Vec<&'static str> {
+    match label.values {
+        LabelValues::These(values) => values.to_vec(),
+        LabelValues::Codes => Code::ALL.iter().map(|code| code.name()).collect(),
     }
 }
 
@@ -77,7 +79,7 @@ fn check_series(text: &str, prefix: &str, rows: &[Row]) {
                     rest.split('"').next()
                 })
                 .collect();
-            let expected: BTreeSet<&str> = words(label).into_iter().collect();
+            let expected: BTreeSet<&str> = values(label).into_iter().collect();
             assert_eq!(written, expected, "{start} {}", label.name);
         }
     }
