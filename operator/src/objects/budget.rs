@@ -1,19 +1,19 @@
-//! How much memory the objects that the operator keeps may take, and which are within it.
+//! Bounds the memory of cached objects, and decides which objects are within the bounds.
 //!
-//! Two bounds hold. The objects of one namespace may take so much, and those of all namespaces
-//! together so much, which depends on the process' memory limit. While all namespaces together
-//! want more, each may keep an equal share; a namespace that wants less than its share keeps all it
-//! has, and the others share what it leaves.
+//! There are two bounds: one for the objects of each namespace, and one for all namespaces
+//! together, which depends on the process' memory limit. If all namespaces together need more, each
+//! gets an equal share; a namespace that needs less keeps all its objects, and the other namespaces
+//! share the rest.
 //!
-//! Within a namespace the oldest objects come first: an object is within the budget while it fits
-//! together with every older one. So a new object never pushes out one that is in force, and
-//! removing or shrinking an object pushes out none. Between namespaces fairness comes before age.
-//! Objects over the budget are kept without their body.
+//! Within a namespace the oldest objects come first: an object is within the budget if it fits
+//! together with every older one. So a new object never evicts one that is in force, and removing
+//! or shrinking an object evicts none. Between namespaces fairness comes before age. Objects over
+//! the budget are kept without their body.
 //!
-//! [`Ledger`] decides for one namespace, [`State`] divides among all; both are pure. [`Budget`]
-//! holds them and tells the stores which namespaces to look at again.
+//! [`Ledger`] decides for one namespace, [`State`] divides the memory among all; both are pure.
+//! [`Budget`] holds them and tells the stores which namespaces changed.
 //!
-//! Invariant: the verdicts depend on what is there, not on the order in which it was seen.
+//! Invariant: the verdicts depend on the objects, not on the order of their arrival.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -24,33 +24,33 @@ use tokio::sync::watch;
 use toolcrib_bounds::NAMESPACE_WEIGHT;
 use toolcrib_compile::{Kind, ObjectRef};
 
-/// Why an object is kept without its body.
+/// The bound that an object exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// The older objects of its namespace take all that one namespace may have.
+    /// The older objects of its namespace take the namespace's whole budget.
     Namespace,
-    /// All namespaces together want too much, and its own is over an equal share.
+    /// All namespaces together exceed the budget, and its namespace is over an equal share.
     Process,
 }
 
-/// The message about an object that lacks room. It holds no figure that moves with other objects:
-/// a status that says the same is not written again.
+/// The message about an object over a bound. It contains no figure that depends on other objects, so
+/// a change of those does not rewrite the status.
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Shortage::Namespace => write!(
                 f,
-                "the older objects of this namespace take all of the {} MiB that the operator keeps of one: delete or shrink some",
+                "the older objects of this namespace use up its budget of {} MiB in the operator's memory: delete or shrink some",
                 NAMESPACE_WEIGHT >> 20
             ),
             Shortage::Process => f.write_str(
-                "the objects of all namespaces together need more memory than the operator may give them, and this namespace is over its equal share: delete or shrink some of its objects, or have controller.resources.limits.memory of the chart raised",
+                "the objects of all namespaces together exceed the operator's memory budget, and this namespace is over its equal share: delete or shrink some of its objects, or have controller.resources.limits.memory of the chart raised",
             ),
         }
     }
 }
 
-/// An object's place among those of its namespace: by age, then by name.
+/// The rank of an object within its namespace: by age, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     created: Timestamp,
@@ -58,7 +58,7 @@ struct Rank {
     kind: Kind,
 }
 
-/// The first object that has no room; it and all younger ones are out.
+/// The first object over a bound. It and all younger objects are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct BudgetCut {
     first_out: Option<Rank>,
@@ -68,11 +68,11 @@ struct BudgetCut {
     count: usize,
 }
 
-/// The objects of one namespace and what they weigh.
+/// The objects of one namespace and their weights.
 #[derive(Debug)]
 struct Ledger {
     budget: usize,
-    /// The namespace's part of the process' budget; the whole `budget` while there is enough.
+    /// The namespace's share of the process' budget; equal to `budget` while there is enough memory.
     share: usize,
     weights: BTreeMap<Rank, usize>,
     ranks: HashMap<(Kind, String), Rank>,
@@ -94,10 +94,11 @@ impl Ledger {
         }
     }
 
-    /// Enters an object, or its new weight. Whether any verdict may have moved.
+    /// Enters an object, or its new weight. Returns whether the verdict of any object may have
+    /// changed.
     fn set(&mut self, kind: Kind, name: &str, created: Option<Timestamp>, weight: usize) -> bool {
         let rank = Rank {
-            // Every stored object has its time; one without waits behind those with.
+            // The API server sets the time of every object; an object without it ranks last.
             created: created.unwrap_or(Timestamp::MAX),
             name: name.to_owned(),
             kind,
@@ -108,27 +109,26 @@ impl Ledger {
             return false;
         }
         let is_out = |rank: &Rank| self.is_out(rank);
-        let concerns_nobody = is_out(&rank) && before.as_ref().is_none_or(is_out);
+        let affects_no_other = is_out(&rank) && before.as_ref().is_none_or(is_out);
         if let Some(before) = before {
             self.total -= self.weights.remove(&before).unwrap_or(0);
         }
         self.total += weight;
         self.weights.insert(rank, weight);
-        // An object behind the first one that is out moves no other.
-        !concerns_nobody && self.decide()
+        // An object behind the first one over the bound affects no other.
+        !affects_no_other && self.decide()
     }
 
     fn remove(&mut self, kind: Kind, name: &str) -> bool {
         let Some(rank) = self.ranks.remove(&(kind, name.to_owned())) else {
             return false;
         };
-        let concerns_nobody = self.is_out(&rank);
+        let affects_no_other = self.is_out(&rank);
         self.total -= self.weights.remove(&rank).unwrap_or(0);
-        !concerns_nobody && self.decide()
+        !affects_no_other && self.decide()
     }
 
-    /// Whether an object has no room with this rank, by either bound, and others are before it
-    /// that have none.
+    /// Whether an object of this rank is behind the first object over each bound.
     fn is_out(&self, rank: &Rank) -> bool {
         let behind = |cut: &BudgetCut| cut.first_out.as_ref().is_some_and(|first| first < rank);
         behind(&self.by_budget) && behind(&self.by_share)
@@ -153,12 +153,12 @@ impl Ledger {
         }
     }
 
-    /// What the namespace keeps if there is enough for all.
+    /// Bytes that the namespace keeps if there is memory for all.
     fn wanted(&self) -> usize {
         self.by_budget.kept
     }
 
-    /// Finds the first object over each bound; whether one is another than before.
+    /// Finds the first object over each bound. Returns whether either changed.
     fn decide(&mut self) -> bool {
         let by_budget = self.cut(self.budget);
         let by_share = if self.share < self.budget {
@@ -202,13 +202,13 @@ impl Ledger {
     }
 }
 
-/// What all namespaces' objects take, for the metrics.
+/// Memory and number of the objects of all namespaces, for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Weight of the objects that are kept, in bytes.
+    /// Bytes of the objects that are within the budget.
     pub bytes: usize,
     pub budget_bytes: usize,
-    /// Objects that are kept without their body.
+    /// Number of objects that are kept without their body.
     pub left_out: usize,
 }
 
@@ -216,23 +216,23 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct Budget {
     state: Mutex<State>,
-    /// Sent when a namespace is to be looked at again.
+    /// Signals that verdicts of a namespace changed.
     moved: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct State {
     per_namespace: usize,
-    /// For all namespaces together.
+    /// Budget of all namespaces together.
     whole: usize,
-    /// Shares that a namespace may get, ascending from 0 to `per_namespace`. Few, so that a share
-    /// does not move with every object.
+    /// Possible shares of a namespace, ascending from 0 to `per_namespace`. They are few, so that
+    /// the share does not change with every object.
     levels: Vec<usize>,
     share: usize,
     ledgers: HashMap<String, Ledger>,
     /// The sum of [`Ledger::wanted`].
     wanted: usize,
-    /// Namespaces in which a store of this kind has something to put in or out.
+    /// Namespaces whose verdicts changed, by the kind of the store that has not looked yet.
     moved: HashMap<Kind, BTreeSet<String>>,
 }
 
@@ -253,7 +253,7 @@ impl State {
         let mut levels = vec![per_namespace];
         let mut level = per_namespace;
         while level > 0 {
-            // Each a sixteenth below the one above it.
+            // Each level is a sixteenth below the previous one.
             level -= (level / 16).max(1);
             levels.push(level);
         }
@@ -269,8 +269,8 @@ impl State {
         }
     }
 
-    /// Changes one namespace's ledger, and everybody's share if need be. The namespaces in which
-    /// a verdict moved.
+    /// Changes the ledger of one namespace, and the share of all if necessary. Returns the
+    /// namespaces whose verdicts changed.
     fn change(
         &mut self,
         namespace: &str,
@@ -309,7 +309,7 @@ impl State {
         moved
     }
 
-    /// The largest share with which all namespaces are within the whole budget.
+    /// The largest share with which all namespaces together are within the budget.
     fn fair_share(&self) -> usize {
         if self.wanted <= self.whole {
             return self.per_namespace;
@@ -319,13 +319,13 @@ impl State {
             taken.fold(0_usize, usize::saturating_add) <= self.whole
         };
         let fitting = self.levels.partition_point(fits);
-        // The first one is 0, which always fits.
+        // The first level is 0, which always fits.
         self.levels[fitting.saturating_sub(1)]
     }
 }
 
 impl Budget {
-    /// Budgets in bytes: for each namespace, and for all together.
+    /// Creates a budget, in bytes: for each namespace, and for all namespaces together.
     pub fn new(per_namespace: usize, whole: usize) -> Self {
         Self {
             state: Mutex::new(State::new(per_namespace, whole)),
@@ -337,7 +337,7 @@ impl Budget {
         self.state.lock()
     }
 
-    /// Enters an object; whether it is within the budget.
+    /// Enters an object. `Ok` if it is within the budget.
     pub fn enter(
         &self,
         kind: Kind,
@@ -366,7 +366,7 @@ impl Budget {
         self.note(&mut state, moved);
     }
 
-    /// Removes the objects of a kind that are not there.
+    /// Removes the objects of a kind for which `is_there` is false.
     pub fn retain(&self, kind: Kind, is_there: impl Fn(&ObjectRef) -> bool) {
         let entered: Vec<ObjectRef> = {
             let state = self.state();
@@ -382,7 +382,7 @@ impl Budget {
         }
     }
 
-    /// Whether an object's body may be kept.
+    /// Checks whether an object's body may be kept.
     pub fn check(&self, kind: Kind, object: &ObjectRef) -> Result<(), Shortage> {
         let state = self.state();
         match state.ledgers.get(&object.namespace) {
@@ -417,12 +417,12 @@ impl Budget {
         self.moved.send_replace(());
     }
 
-    /// Namespaces in which objects of this kind may have come in or gone out since the last call.
+    /// Namespaces whose verdicts may have changed since the last call for this kind.
     pub fn moved(&self, kind: Kind) -> BTreeSet<String> {
         self.state().moved.remove(&kind).unwrap_or_default()
     }
 
-    /// Has these namespaces looked at once more.
+    /// Adds namespaces to the next result of [`Self::moved`].
     pub fn again(&self, kind: Kind, namespaces: BTreeSet<String>) {
         self.state()
             .moved
@@ -431,7 +431,7 @@ impl Budget {
             .extend(namespaces);
     }
 
-    /// Wakes the callers of [`Self::moved`].
+    /// A receiver that is notified when [`Self::moved`] has a new result.
     pub fn watch(&self) -> watch::Receiver<()> {
         self.moved.subscribe()
     }
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_objects_are_within_the_budget_in_whatever_order_they_are_seen() {
+    fn the_oldest_objects_are_within_the_budget_in_any_order_of_arrival() {
         let mut entries = [
             ("heron", 3, 40),
             ("newt", 1, 40),
@@ -475,15 +475,15 @@ mod tests {
         ];
         for _ in 0..entries.len() {
             entries.rotate_left(1);
-            // A small one does not slip past a large one that is older.
+            // A small object does not pass a large one that is older.
             check(&ledger(&entries), &["newt", "otter"]);
         }
-        // Of the same age, by name.
+        // Objects of the same age rank by name.
         check(&ledger(&[("b", 1, 60), ("a", 1, 60)]), &["a"]);
     }
 
     #[test]
-    fn a_new_object_pushes_out_none_and_one_that_goes_makes_room() {
+    fn a_new_object_evicts_none_and_a_removed_object_frees_memory() {
         let mut ledger = ledger(&[("newt", 1, 60), ("otter", 2, 40)]);
         check(&ledger, &["newt", "otter"]);
         assert!(ledger.set(Kind::Surface, "heron", at(3), 100));
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_made_again_is_a_new_one() {
+    fn a_recreated_object_ranks_as_a_new_one() {
         let mut ledger = ledger(&[("newt", 1, 60), ("otter", 2, 60)]);
         check(&ledger, &["newt"]);
         ledger.set(Kind::Surface, "newt", at(3), 60);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn each_table_hears_once_of_a_namespace_whose_verdicts_moved() {
+    fn each_store_sees_a_namespace_with_changed_verdicts_once() {
         let budget = Budget::new(100, usize::MAX);
         let (newt, otter) = (
             ObjectRef::new("pond", "newt"),
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(budget.moved(Kind::Agent), pond);
     }
 
-    /// Enters objects of 10 bytes, so many in each namespace.
+    /// Enters the given number of objects of 10 bytes into each namespace.
     fn namespaces(budget: &Budget, sizes: &[(&str, i64)]) {
         for (namespace, size) in sizes {
             for number in 0..*size {
@@ -541,7 +541,7 @@ mod tests {
         }
     }
 
-    /// How many objects each namespace keeps.
+    /// Number of objects that each namespace keeps.
     fn kept(budget: &Budget, namespaces: &[&str]) -> Vec<usize> {
         let state = budget.state();
         let kept = |namespace: &&str| {
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_less_than_an_equal_share_loses_nothing_to_those_who_want_more() {
+    fn a_namespace_below_an_equal_share_keeps_all_its_objects() {
         let budget = Budget::new(100, 160);
         let mut sizes = [("brook", 2), ("lake", 9), ("pond", 9), ("sea", 20)];
         let names = sizes.map(|(name, _)| name);
@@ -560,22 +560,22 @@ mod tests {
             sizes.rotate_left(1);
             let budget = Budget::new(100, 160);
             namespaces(&budget, &sizes);
-            assert_eq!(kept(&budget, &names), [2, 4, 4, 4], "in whatever order");
+            assert_eq!(kept(&budget, &names), [2, 4, 4, 4], "in any order");
         }
         namespaces(&budget, &[("brook", 2), ("lake", 9)]);
         assert_eq!(kept(&budget, &names), [2, 9, 0, 0]);
         namespaces(&budget, &[("sea", 20)]);
-        // 20 + 70 + 70: the levels leave a little.
+        // The share is at most 70, and its level is a little lower: 20 + 70 + 70.
         assert_eq!(kept(&budget, &names), [2, 6, 0, 6]);
         let last = ObjectRef::new("lake", "o08");
         assert_eq!(budget.check(Kind::Surface, &last), Err(Shortage::Process));
-        // Over its own budget in any case.
+        // This object is over its namespace's own budget too, which is reported first.
         let last = ObjectRef::new("sea", "o19");
         assert_eq!(budget.check(Kind::Surface, &last), Err(Shortage::Namespace));
         let usage = budget.usage();
         assert_eq!((usage.bytes, usage.left_out), (140, 17));
 
-        // What goes makes room for all others.
+        // Removed objects free memory for all namespaces.
         for number in 0..20 {
             budget.remove(
                 Kind::Surface,
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_kept_is_within_the_whole_budget_however_many_namespaces_there_are() {
+    fn any_number_of_namespaces_stays_within_the_budget() {
         let budget = Budget::new(100, 1000);
         for namespace in 0..300_i64 {
             let name = format!("n{namespace}");
@@ -596,7 +596,7 @@ mod tests {
             assert!(usage.bytes <= 1000, "{usage:?}");
         }
         let before = budget.usage();
-        // Entered again: no verdict moves.
+        // Entering the same objects again changes no verdict.
         budget.moved(Kind::Agent);
         namespaces(&budget, &[("n3", 4), ("n200", 12)]);
         assert_eq!(budget.moved(Kind::Agent), BTreeSet::new());
@@ -604,10 +604,10 @@ mod tests {
     }
 
     #[test]
-    fn the_messages_say_what_to_do_and_have_no_figure_that_others_move() {
+    fn messages_name_the_remedy_and_no_figure_of_other_objects() {
         assert_eq!(
             Shortage::Namespace.to_string(),
-            "the older objects of this namespace take all of the 48 MiB that the operator keeps of one: delete or shrink some"
+            "the older objects of this namespace use up its budget of 48 MiB in the operator's memory: delete or shrink some"
         );
         assert!(
             Shortage::Process

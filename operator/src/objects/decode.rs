@@ -1,15 +1,14 @@
-//! One watched object, decoded on its own.
+//! Decodes each watched object on its own.
 //!
-//! An object that cannot be read as its kind must not make its neighbours unreadable, so a
-//! list or a watch line is read as raw text per object, and each is decoded from its own
-//! bytes. That also holds for one nested deeper than serde_json goes (127 levels), which
-//! kube's `DeserializeGuard` would not survive: the raw text is only skipped over, without
-//! recursion.
+//! An object that cannot be decoded must not break the rest of a list, so a list or a watch line is
+//! read as raw text per object, and each object is decoded from its own bytes. This works even for
+//! an object that is nested deeper than serde_json's limit (127 levels), where kube's
+//! `DeserializeGuard` fails: raw text is skipped without recursion.
 //!
-//! Of the metadata only what is read stays. Managed fields are half of a stored object's size,
-//! and mirror its depth; an annotation may hold the whole object once more. Statuses are
-//! packed: they are most of what is left, and each is read only when its own object's turn
-//! comes.
+//! Only the metadata that the operator reads is kept. Managed fields are half of a stored object's
+//! size, and mirror its depth; an annotation may contain the whole object a second time. Statuses
+//! are compressed: they are most of the remaining size, and are read only when their own object is
+//! reconciled.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -35,14 +34,14 @@ use super::budget::Shortage;
 use super::store::BudgetedObject;
 use crate::compressed::CompressedText;
 
-/// Why an object of the store is not there as its kind; never the object's content.
+/// Reason why a stored object has no body. It never contains the object's content.
 #[derive(Clone, Debug)]
 pub struct Undecodable {
     /// [`Code::Undecodable`], or [`Code::TooExpensive`].
     pub code: Code,
-    /// Which field, and what to write there; or what it is over.
+    /// The field and how to correct it, or the bound that the object exceeds.
     pub reason: String,
-    /// It has no room now. `None`: it is unreadable, or too heavy by itself.
+    /// The budget that it exceeds. `None` if it cannot be decoded, or is too large by itself.
     shortage: Option<Shortage>,
     meta: Box<ObjectMeta>,
 }
@@ -52,8 +51,8 @@ impl Undecodable {
         self.code == Code::TooExpensive
     }
 
-    /// An Agent that is over a budget, as it is compiled: to nothing, so that its older files do
-    /// not stay in force.
+    /// An empty Agent to compile in place of one that is too expensive, so that its earlier files
+    /// do not stay in force.
     pub fn bare_agent(&self) -> Option<Agent> {
         self.is_too_expensive().then(|| Agent {
             metadata: (*self.meta).clone(),
@@ -63,7 +62,7 @@ impl Undecodable {
     }
 }
 
-/// A kind that is decoded whole.
+/// A kind of which body and status are decoded.
 pub trait KindWithStatus:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
 {
@@ -93,26 +92,26 @@ whole! {
     Service => ServiceStatus,
 }
 
-/// An object as watched; `Err`: its metadata is all that can be decoded.
+/// A watched object. `Err` if only its metadata can be decoded.
 #[derive(Clone, Debug)]
 pub struct DecodedObject<K> {
-    /// Without its status.
+    /// The object without its status.
     pub object: Result<Arc<K>, Undecodable>,
     status: Option<CompressedText>,
     /// An upper bound of the object's memory, in bytes.
     weight: usize,
 }
 
-/// The longest annotation that is kept as it is, in bytes.
+/// Most bytes of an annotation that is kept unchanged; a longer one is kept as a digest.
 const ANNOTATION: usize = 256;
-/// What an object takes beside its spec: metadata, its packed status, its place in the stores.
+/// Bytes of an object beside spec and status: metadata, and the entries in the stores.
 pub const BASE_WEIGHT: usize = 1024;
-/// The longest packed status that is kept of an object without a body, in bytes: room for its
-/// conditions. The lists of a status that was written while the object had its body may be longer.
+/// Most compressed bytes of the status of an object without a body: enough for its conditions. A
+/// status from before the body was left out may be longer.
 const BARE_STATUS: usize = 1024;
 
 impl<K: Resource<DynamicType = ()> + Clone> DecodedObject<K> {
-    /// The same object without its body, which there is no room for.
+    /// The same object without its body, which is over the budget.
     fn bare(&self, why: Shortage) -> Self {
         let meta = match &self.object {
             Ok(object) => object.meta().clone(),
@@ -142,12 +141,12 @@ impl<K: KindWithStatus> DecodedObject<K> {
         *object.meta_mut() = slim(meta);
         let status = object.take_status();
         let status = status.map(|status| CompressedText::of(&text(&status)));
-        let packed = status.as_ref().map_or(0, CompressedText::len);
+        let compressed = status.as_ref().map_or(0, CompressedText::len);
         Self {
-            // A copy has no room to spare; what was read has a quarter.
+            // A clone has no spare capacity; a decoded object has a quarter.
             object: Ok(Arc::new(object.clone())),
             status,
-            weight: BASE_WEIGHT + packed + spec,
+            weight: BASE_WEIGHT + compressed + spec,
         }
     }
 
@@ -156,13 +155,13 @@ impl<K: KindWithStatus> DecodedObject<K> {
         Some(serde_json::from_str(&text).expect("it was written from this type"))
     }
 
-    /// Why the controller leaves the object out for want of memory, as its status says.
+    /// The reason in the object's status why the controller leaves it out for lack of memory.
     pub fn left_out(&self) -> Option<String> {
         let status: WithConditions = serde_json::from_str(&self.status_text()).ok()?;
         left_out(&status.conditions, self.meta().generation).map(str::to_owned)
     }
 
-    /// As JSON; what [`text`] says of an equal status.
+    /// The status as JSON, equal to [`text`] of the same status.
     pub fn status_text(&self) -> String {
         self.status
             .as_ref()
@@ -178,18 +177,18 @@ impl<K: Resource<DynamicType = ()> + Clone> BudgetedObject for DecodedObject<K> 
     fn weight(&self) -> usize {
         match &self.object {
             Ok(_) => self.weight,
-            // As it was when it had a body: else it would make room for itself.
+            // The weight with its body. Otherwise the object would free its own budget.
             Err(why) if why.shortage.is_some() => self.weight,
             Err(_) => BASE_WEIGHT,
         }
     }
 
     fn without_body(&self, why: Shortage) -> Option<Self> {
-        let kept_so = match &self.object {
+        let is_bare = match &self.object {
             Ok(_) => false,
             Err(known) => known.shortage.is_none() || known.shortage == Some(why),
         };
-        (!kept_so).then(|| self.bare(why))
+        (!is_bare).then(|| self.bare(why))
     }
 
     fn shortage(&self) -> Option<Shortage> {
@@ -197,17 +196,17 @@ impl<K: Resource<DynamicType = ()> + Clone> BudgetedObject for DecodedObject<K> 
     }
 }
 
-/// The part of a status that is kept of an object without a body: enough to see that it says so already.
+/// The status that is kept of an object without a body: enough to see whether it must be written
+/// again.
 fn kept_status(status: Option<CompressedText>) -> Option<CompressedText> {
     status.filter(|status| status.len() <= BARE_STATUS)
 }
 
-/// Names and versions, what decides about life and death, and the one annotation that is
-/// read.
+/// The metadata that the operator reads: identity, versions, deletion, and a single annotation.
 fn slim(meta: ObjectMeta) -> ObjectMeta {
     let annotations = meta.annotations.and_then(|mut all| {
         let (name, value) = all.remove_entry(names::ROTATE_ANNOTATION)?;
-        // It is only compared, and is written into the identity Secret.
+        // The value is only compared and written into the identity Secret.
         let value = if value.len() > ANNOTATION {
             hex::encode(Sha256::digest(&value))
         } else {
@@ -240,7 +239,7 @@ impl<'de, K: KindWithStatus> Deserialize<'de> for DecodedObject<K> {
     }
 }
 
-/// Errs only when not even name and namespace can be read.
+/// Decodes an object. Fails only if not even its metadata can be decoded.
 fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json::Error> {
     let bare = |code, reason| {
         let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
@@ -255,7 +254,7 @@ fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json:
             weight: BASE_WEIGHT,
         })
     };
-    // Weighed as text: what is too heavy is never decoded.
+    // Weighs the text first, so that an object that is too large is never decoded.
     let spec = serde_json::from_str::<OnlySpec<'_>>(text)?.spec;
     let spec = spec.map_or("", RawValue::get);
     if let Some(reason) = too_heavy_text(spec) {
@@ -265,7 +264,7 @@ fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json:
     if let Ok(object) = serde_json::from_str::<K>(text) {
         return Ok(DecodedObject::weighing(object, weight));
     }
-    // Managed fields can be the part that is too deep.
+    // Only the managed fields may be nested too deep.
     let text_of_rest = without_managed_fields(text)?;
     match toolcrib_crds::decode::<K>(&K::kind(&()), &text_of_rest) {
         Ok(object) => Ok(DecodedObject::weighing(object, weight)),
@@ -273,7 +272,7 @@ fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json:
     }
 }
 
-/// The status of an object whose spec is not read; `None`: it has none that can be decoded.
+/// The status of an object whose spec is not decoded; `None` if absent or not decodable.
 fn status_alone<K: KindWithStatus>(text: &str) -> Option<CompressedText> {
     let raw = serde_json::from_str::<OnlyStatus<'_>>(text).ok()?.status?;
     let status: K::Status = serde_json::from_str(raw.get()).ok()?;
@@ -292,14 +291,14 @@ struct OnlySpec<'a> {
     spec: Option<&'a RawValue>,
 }
 
-/// What every kind of ours has in its status.
+/// The part of the status that all of Toolcrib's kinds have.
 #[derive(Deserialize)]
 struct WithConditions {
     #[serde(default)]
     conditions: Vec<Condition>,
 }
 
-/// Notes in the inputs that an object gives nothing.
+/// Adds an object without a body to the inputs, with the reason.
 pub fn note_undecodable(inputs: &mut Inputs, kind: Kind, object: ObjectRef, why: &Undecodable) {
     if why.is_too_expensive() {
         inputs.set_too_expensive(kind, object, why.reason.clone());
@@ -358,7 +357,7 @@ impl From<Meta> for ObjectMeta {
     }
 }
 
-/// All that a `Resource` says of its kind, from the one that is wrapped.
+/// Forwards the type information of `Resource` to the wrapped kind.
 macro_rules! of_the_kind {
     ($K:ident) => {
         type DynamicType = $K::DynamicType;
@@ -400,7 +399,7 @@ impl<K: Resource + Clone> Resource for DecodedObject<K> {
     }
 }
 
-/// The metadata of a `K`, whose body is never fetched (Secrets, ConfigMaps, Pods).
+/// The metadata of a `K` whose body is never fetched (Secrets, ConfigMaps, Pods).
 #[derive(Clone, Debug)]
 pub struct MetaOf<K> {
     meta: ObjectMeta,
@@ -453,7 +452,7 @@ mod tests {
         format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels))
     }
 
-    /// Where text is expected; an unknown field would only be skipped.
+    /// A spec with `value` in a field that must be text. An unknown field would only be skipped.
     fn selecting(value: &str) -> String {
         format!(r#"{{"selector":{{"a":{value}}}}}"#)
     }
@@ -467,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_object_leaves_its_neighbours_readable() {
+    fn an_undecodable_object_does_not_affect_the_rest_of_a_list() {
         let items = [
             service("heron", r#"{"type":"ClusterIP"}"#, "{}"),
             service("deep", &selecting(&deep(100_000)), &deep(100_000)),
@@ -510,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_object_what_is_read_stays() {
+    fn only_the_metadata_that_is_read_is_kept() {
         let text = r#"{
             "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
             "metadata": {
@@ -547,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_line_with_a_deep_object_is_an_event() {
+    fn a_watch_event_with_a_deeply_nested_object_is_decoded() {
         let line = format!(
             r#"{{"type":"MODIFIED","object":{}}}"#,
             service("deep", &selecting(&deep(100_000)), "{}")

@@ -1,13 +1,12 @@
-//! The metadata that is kept of an object whose body is never fetched.
+//! A compact form of an object's metadata, for objects whose body is never fetched.
 //!
-//! Pods, Secrets, ConfigMaps and NetworkPolicies come by the ten thousand, four of them for
-//! each agent alone. Kubernetes' type for metadata takes about 2 KiB for one (a map has room
-//! for eleven entries before it has one, and a compiled Secret's annotations say where each
-//! credential stands), so of each only the fields that somebody here reads are kept, all their
-//! text in one piece.
+//! A cluster has tens of thousands of Pods, Secrets, ConfigMaps and NetworkPolicies, four for each
+//! agent alone. Kubernetes' type for metadata takes about 2 KiB per object: a map allocates room
+//! for eleven entries, and the annotations of a compiled Secret locate each credential. So only the
+//! fields that the operator reads are kept, with all their text in one allocation.
 //!
-//! Invariant: a label or annotation that is read is named in one of the lists below; any
-//! other looks as if it were not there.
+//! Invariant: only the labels and annotations in the lists below are kept; any other appears to be
+//! absent.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,17 +35,17 @@ const ANNOTATIONS: [&str; 5] = [
     names::REPLACED_ANNOTATION,
 ];
 
-/// The metadata of a `K`, as far as it is read.
+/// The metadata of a `K` that the operator reads.
 #[derive(Clone, Debug)]
 pub struct ObjectMetadata<K> {
     texts: StringArena<TEXTS>,
     pub created: Option<Timestamp>,
-    /// It is being deleted.
+    /// Whether the object is being deleted.
     pub ending: bool,
     kind: PhantomData<fn() -> K>,
 }
 
-/// The owner that controls an object: whose deletion deletes it.
+/// The controlling owner of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller<'a> {
     pub kind: &'a str,
@@ -54,7 +53,7 @@ pub struct Controller<'a> {
     pub uid: &'a str,
 }
 
-// Which text is where.
+// Positions in `texts`.
 const NAMESPACE: usize = 0;
 const NAME: usize = 1;
 const UID: usize = 2;
@@ -78,11 +77,11 @@ impl<K> ObjectMetadata<K> {
         texts[CONTROLLER_KIND] = controller.map(|owner| &*owner.kind);
         texts[CONTROLLER_NAME] = controller.map(|owner| &*owner.name);
         texts[CONTROLLER_UID] = controller.map(|owner| &*owner.uid);
-        for (place, name) in texts[FIRST_LABEL..].iter_mut().zip(LABELS) {
-            *place = text(meta.labels.as_ref(), name);
+        for (entry, name) in texts[FIRST_LABEL..].iter_mut().zip(LABELS) {
+            *entry = text(meta.labels.as_ref(), name);
         }
-        for (place, name) in texts[FIRST_ANNOTATION..].iter_mut().zip(ANNOTATIONS) {
-            *place = text(meta.annotations.as_ref(), name);
+        for (entry, name) in texts[FIRST_ANNOTATION..].iter_mut().zip(ANNOTATIONS) {
+            *entry = text(meta.annotations.as_ref(), name);
         }
         Self {
             texts: StringArena::of(texts),
@@ -123,8 +122,8 @@ impl<K> ObjectMetadata<K> {
     }
 }
 
-/// The longest label or annotation that is kept, in bytes: room for a hundred hosts. A longer one
-/// is as good as none, which allows nothing.
+/// Most bytes of a label or annotation: enough for a hundred hosts. A longer one counts as absent,
+/// which permits nothing.
 const TEXT: usize = 8 * 1024;
 
 fn text<'a>(all: Option<&'a BTreeMap<String, String>>, name: &str) -> Option<&'a str> {
@@ -170,13 +169,13 @@ mod tests {
 
     use super::*;
 
-    fn kept(meta: serde_json::Value) -> ObjectMetadata<Secret> {
+    fn metadata(meta: serde_json::Value) -> ObjectMetadata<Secret> {
         ObjectMetadata::of(&serde_json::from_value(meta).expect("metadata"))
     }
 
     #[test]
-    fn what_is_read_is_kept_and_nothing_else() {
-        let secret = kept(json!({
+    fn only_known_labels_and_annotations_are_kept() {
+        let secret = metadata(json!({
             "namespace": "pond", "name": "otter-key", "uid": "u-1", "resourceVersion": "7",
             "creationTimestamp": "2026-01-02T03:04:05Z",
             "labels": {"toolcrib.dev/credential": "true", "team": "reeds"},
@@ -214,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_being_deleted_says_so() {
-        let secret = kept(json!({"name": "reed", "deletionTimestamp": "2026-01-02T03:04:05Z"}));
+    fn a_deletion_timestamp_marks_the_object_as_ending() {
+        let secret = metadata(json!({"name": "reed", "deletionTimestamp": "2026-01-02T03:04:05Z"}));
         assert!(secret.ending);
         assert_eq!(secret.controller(), None);
     }

@@ -1,11 +1,11 @@
-//! A client whose lists come in pages of bounded size.
+//! A client that bounds the bytes of each page of a list.
 //!
-//! The API server counts a page in objects, and one object has up to a few MiB: 500 of them, kube's
-//! page, are more than the process may take. So a list's answer is read up to a bound of bytes;
-//! over it, the same page is asked for again with fewer objects. How many the last pages of a
-//! path had is remembered, so that a large store is not asked for twice each time.
+//! The API server limits a page by objects only, and an object has up to a few MiB: 500 of them,
+//! kube's page size, are more than the process may hold. So a page is read up to a bound of bytes;
+//! a page over the bound is requested again with fewer objects. The client remembers the limit of
+//! each path, so that later lists begin with it.
 //!
-//! Invariant: one object is always read, however large the API server let it be.
+//! Invariant: a page of a single object is always read, whatever its size.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use toolcrib_bounds::Buffer;
 
-/// The most that a page of more than one object has.
+/// Most bytes of a page with more than one object.
 const PAGE: usize = 4 * 1024 * 1024;
 
-/// Objects that a path's pages may have, where they were found to be large.
+/// Most objects of a page by path, for paths with large objects.
 type Limits = Arc<Mutex<HashMap<String, u32>>>;
 
-/// The client, with lists as described above.
+/// Wraps `client`, so that its lists come in bounded pages.
 pub fn bounded(client: &Client) -> Client {
     let inner = client.clone();
     let limits = Limits::default();
@@ -39,12 +39,12 @@ async fn send(
     limits: &Limits,
     request: Request<Body>,
 ) -> Result<Response<Body>, kube::Error> {
-    let Some((path, asked)) = page_of(&request) else {
+    let Some((path, requested)) = page_of(&request) else {
         return client.send(request).await;
     };
     let (head, _) = request.into_parts();
     let known = limits.lock().get(&path).copied();
-    let mut limit = known.map_or(asked, |known| known.min(asked));
+    let mut limit = known.map_or(requested, |known| known.min(requested));
     loop {
         let mut page = Request::new(Body::empty());
         *page.method_mut() = head.method.clone();
@@ -54,14 +54,14 @@ async fn send(
         let (head, body) = answer.into_parts();
         let most = if limit == 1 { usize::MAX } else { PAGE };
         if let Some(bytes) = read(body, most).await? {
-            // Half a page or less: the next one may have more.
+            // The page is at most half full, so the next page may have more objects.
             let next = if bytes.len() < PAGE / 2 {
                 limit.saturating_mul(2)
             } else {
                 limit
             };
             let mut limits = limits.lock();
-            if next < asked {
+            if next < requested {
                 limits.insert(path, next);
             } else {
                 limits.remove(&path);
@@ -72,12 +72,12 @@ async fn send(
         tracing::debug!(
             path,
             limit,
-            "page is too large, asked for again with fewer objects"
+            "page too large, requested again with fewer objects"
         );
     }
 }
 
-/// The path of a list, and how many objects are asked for; `None`: it is no page of a list.
+/// The path and the limit of a list; `None` if the request does not get a page of a list.
 fn page_of(request: &Request<Body>) -> Option<(String, u32)> {
     let query = request.uri().query()?;
     let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
@@ -101,11 +101,11 @@ fn with_limit(uri: &http::Uri, limit: u32) -> http::Uri {
         .collect();
     let target = format!("{}?{}", uri.path(), pairs.join("&"));
     let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(target.parse().expect("only a number in it is another"));
-    http::Uri::from_parts(parts).expect("only a number in it is another")
+    parts.path_and_query = Some(target.parse().expect("only a number differs"));
+    http::Uri::from_parts(parts).expect("only a number differs")
 }
 
-/// The body; `None`: it is over `most` bytes, and the rest was not read.
+/// Reads the body; `None` if it has more than `most` bytes.
 async fn read(mut body: Body, most: usize) -> Result<Option<Vec<u8>>, kube::Error> {
     let mut bytes = Buffer::new(most);
     while let Some(frame) = body.frame().await {
@@ -130,10 +130,10 @@ mod tests {
 
     use super::*;
 
-    /// An API server with objects of these sizes, and the limits that it was asked with.
+    /// An API server with objects of these sizes, and the limits of its requests.
     fn server(sizes: Vec<usize>) -> (Client, Arc<Mutex<Vec<u32>>>) {
-        let asked: Arc<Mutex<Vec<u32>>> = Arc::default();
-        let seen = Arc::clone(&asked);
+        let limits: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let seen = Arc::clone(&limits);
         let service = tower::service_fn(move |request: Request<Body>| {
             let query = request.uri().query().unwrap_or_default().to_owned();
             let value = |wanted: &str| {
@@ -143,7 +143,7 @@ mod tests {
             };
             let limit: usize = value("limit").expect("a limit").parse().expect("a number");
             let from: usize = value("continue").map_or(0, |from| from.parse().expect("a number"));
-            asked_for(&seen, limit);
+            note_limit(&seen, limit);
             let to = (from + limit).min(sizes.len());
             let items: Vec<_> = (from..to)
                 .map(|at| json!({"metadata": {"name": format!("c{at}")}, "data": {"text": "x".repeat(sizes[at])}}))
@@ -155,15 +155,15 @@ mod tests {
                 Ok::<_, Infallible>(Response::new(body))
             }
         });
-        (bounded(&Client::new(service, "pond")), asked)
+        (bounded(&Client::new(service, "pond")), limits)
     }
 
-    fn asked_for(seen: &Mutex<Vec<u32>>, limit: usize) {
+    fn note_limit(seen: &Mutex<Vec<u32>>, limit: usize) {
         let limit = u32::try_from(limit).expect("a small number");
         seen.lock().push(limit);
     }
 
-    /// All names, by pages of 500.
+    /// Lists all names, in pages of 500.
     async fn names(client: Client) -> Vec<String> {
         let api: Api<ConfigMap> = Api::namespaced(client, "pond");
         let mut params = ListParams::default().limit(500);
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_of_large_objects_comes_in_small_pages_and_is_whole() {
-        let (client, asked) = server(vec![1_500_000; 20]);
+    async fn a_list_of_large_objects_is_complete_and_comes_in_small_pages() {
+        let (client, limits) = server(vec![1_500_000; 20]);
         let all: Vec<String> = (0..20).map(|at| format!("c{at}")).collect();
         assert_eq!(names(client).await, all);
-        let asked = asked.lock();
-        assert_eq!(asked[..3], [500, 62, 7]);
-        assert!(asked[3..].iter().all(|limit| *limit <= 2), "{asked:?}");
+        let limits = limits.lock();
+        assert_eq!(limits[..3], [500, 62, 7]);
+        assert!(limits[3..].iter().all(|limit| *limit <= 2), "{limits:?}");
     }
 
     #[tokio::test]
@@ -195,9 +195,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_objects_come_in_the_pages_that_were_asked_for() {
-        let (client, asked) = server(vec![10; 700]);
+    async fn small_objects_come_in_pages_of_the_requested_size() {
+        let (client, limits) = server(vec![10; 700]);
         assert_eq!(names(client).await.len(), 700);
-        assert_eq!(*asked.lock(), [500, 500]);
+        assert_eq!(*limits.lock(), [500, 500]);
     }
 }

@@ -1,13 +1,12 @@
 //! Stores of watched objects, by namespace and name.
 //!
-//! kube's own store is one flat map and forgets what an object was before. Compiling one
-//! agent needs the objects of one namespace, or those that name one other object, without a look
-//! at all the others. "Which agents does this change concern" needs the old version too: a grant
-//! that named another agent until now concerns that agent.
+//! kube's own store is a flat map and keeps no previous version. Compiling an agent needs the
+//! objects of one namespace, or the objects that reference another one, without a scan of all. The
+//! agents that a change affects depend on the previous version too: a grant that named another agent
+//! until now affects that agent.
 //!
-//! Invariants: a store says it is synced only after a whole list was taken over, and the
-//! list replaces the content at once, so no reader sees half of it. The lists of [`Store::find`]
-//! change together with the objects.
+//! Invariants: a store is synced only after a complete list, which replaces the content at once, so
+//! no reader sees half a list. The lists of [`Store::find`] change together with the objects.
 
 use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
@@ -29,21 +28,22 @@ pub trait StoreObject {
     fn id(&self) -> Id<'_>;
 }
 
-/// An object whose body is kept only while its namespace has room for it.
+/// An object whose body is kept only while it is within its namespace's budget.
 pub trait BudgetedObject: StoreObject + Sized {
     fn created(&self) -> Option<Timestamp>;
 
-    /// The memory that its body takes, whether or not it is kept.
+    /// Bytes of the body, even if it is not kept.
     fn weight(&self) -> usize;
 
-    /// The object as it is kept while it lacks room; `None`: it is kept so, or has no body.
+    /// The object without its body, for an object over the budget. `None` if the body is already
+    /// left out for this reason, or if there is none.
     fn without_body(&self, why: Shortage) -> Option<Self>;
 
-    /// Why its body is left out, if for want of room.
+    /// The reason why the body is left out; `None` if it is within the budget.
     fn shortage(&self) -> Option<Shortage>;
 }
 
-/// Which object, and which version of it.
+/// The identity and version of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id<'a> {
     pub namespace: &'a str,
@@ -71,7 +71,7 @@ impl<K: Resource<DynamicType = ()>> StoreObject for K {
 /// Objects of one namespace, by name.
 type ByNameSet<K> = BTreeSet<ByName<K>>;
 
-/// An object by the name that it has: a map's key would hold it a second time.
+/// An object that is ordered by its name. A map's key would store the name a second time.
 #[derive(Debug)]
 struct ByName<K>(Arc<K>);
 
@@ -101,7 +101,7 @@ impl<K: StoreObject> PartialEq for ByName<K> {
 
 impl<K: StoreObject> Eq for ByName<K> {}
 
-/// One change that a watch event made.
+/// A change of the store by a watch event.
 #[derive(Clone, Debug)]
 pub struct Change<K> {
     pub namespace: String,
@@ -123,16 +123,16 @@ pub struct Store<K>(Arc<RwLock<Content<K>>>);
 #[derive(Debug)]
 struct Content<K> {
     synced: bool,
-    /// Why the API server lists nothing for us; `None`: it does, or has not answered yet.
+    /// The API server's reason for refusing to list; `None` if it has not refused.
     forbidden: Option<String>,
     namespaces: BTreeMap<String, ByNameSet<K>>,
     lists: Lists<K>,
 }
 
-/// Objects by the lists that they are in, besides that of their own namespace.
+/// Indexes of the objects, besides their namespaces.
 #[derive(Debug)]
 struct Lists<K> {
-    /// The lists that an object is in.
+    /// The keys of the lists that contain an object.
     keys: fn(&K) -> BTreeSet<Key>,
     objects: HashMap<Key, Vec<Arc<K>>>,
 }
@@ -189,7 +189,7 @@ impl<K: StoreObject> Content<K> {
         Some(old)
     }
 
-    /// Replaces all objects; returns those of before.
+    /// Replaces all objects; returns the previous ones.
     fn replace(&mut self, new: BTreeMap<String, ByNameSet<K>>) -> BTreeMap<String, ByNameSet<K>> {
         self.lists = Lists::new(self.lists.keys);
         for ByName(object) in new.values().flatten() {
@@ -212,7 +212,7 @@ impl<K> Default for Store<K> {
 }
 
 impl<K> Store<K> {
-    /// An empty store that also finds objects by the lists that `keys` says they are in.
+    /// An empty store that also indexes each object by its `keys`.
     pub fn with_lists(keys: fn(&K) -> BTreeSet<Key>) -> Self {
         Self(Arc::new(RwLock::new(Content {
             synced: false,
@@ -223,7 +223,7 @@ impl<K> Store<K> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Content<K>> {
-        // A panic cannot leave the maps half changed: they are replaced or one entry is set.
+        // A panic cannot leave the maps half changed: a writer replaces them, or sets one entry.
         self.0.read()
     }
 
@@ -235,7 +235,7 @@ impl<K> Store<K> {
         self.read().forbidden.clone()
     }
 
-    /// Whether the first list is still expected.
+    /// Whether the first list is still pending.
     pub fn is_listing(&self) -> bool {
         let content = self.read();
         !content.synced && content.forbidden.is_none()
@@ -256,7 +256,7 @@ impl<K> Store<K> {
         objects.map(|ByName(object)| Arc::clone(object)).collect()
     }
 
-    /// The objects of a list, in no order; empty if the store does not keep this list.
+    /// The objects with a key, in no order; empty if the store has no index for the key.
     pub fn find(&self, list: &Key) -> Vec<Arc<K>> {
         let content = self.read();
         content.lists.objects.get(list).cloned().unwrap_or_default()
@@ -287,21 +287,21 @@ impl<K> Store<K> {
     }
 }
 
-/// The one writer of a store, fed with a watcher's events.
+/// The only writer of a store. It applies a watcher's events.
 #[derive(Debug)]
 pub struct StoreWriter<K> {
     store: Store<K>,
-    /// A list in progress.
+    /// The objects of a list that is not complete yet.
     listing: BTreeMap<String, ByNameSet<K>>,
 }
 
-/// Fills a store with objects whose bodies are kept while their namespaces have room.
+/// A writer that keeps the bodies of objects only while their namespaces are within the budget.
 #[derive(Debug)]
 pub struct BudgetedStoreWriter<K> {
     writer: StoreWriter<K>,
     kind: Kind,
     budget: Arc<Budget>,
-    /// Objects that have room again, and whose bodies are to be read.
+    /// Objects that are within the budget again, so that their bodies must be read.
     to_read: BTreeSet<ObjectRef>,
 }
 
@@ -319,12 +319,12 @@ impl<K: BudgetedObject> BudgetedStoreWriter<K> {
         self.writer.forbidden(why);
     }
 
-    /// Takes one event over, and what it means for the budget of its namespace.
+    /// Applies an event to the store and to the budget of its namespace.
     pub fn apply(&mut self, event: Event<K>) -> Vec<Change<K>> {
         let mut changes = match event {
             Event::InitApply(object) => {
                 let object = match self.writer.store.same(&object) {
-                    // Not held twice while it is listed again.
+                    // Shares the stored object, so that a relist does not keep a second copy.
                     Some(known) if known.shortage().is_none() => known,
                     Some(_) | None => Arc::new(object),
                 };
@@ -348,7 +348,7 @@ impl<K: BudgetedObject> BudgetedStoreWriter<K> {
                 let store = &self.writer.store;
                 let is_there = |key: &ObjectRef| store.get(&key.namespace, &key.name).is_some();
                 self.budget.retain(self.kind, is_there);
-                // What got room while the list was read was put out of it before.
+                // An object that was left out earlier in this list may be within the budget now.
                 let all = store.all().into_iter();
                 let lacking = all.filter(|object| object.shortage().is_some());
                 let namespaces = lacking.map(|object| object.id().namespace.to_owned());
@@ -366,7 +366,8 @@ impl<K: BudgetedObject> BudgetedStoreWriter<K> {
         changes
     }
 
-    /// Takes the bodies of objects that have no room any more, and notes which have room again.
+    /// Drops the bodies of objects that are now over the budget, and queues reads for objects that
+    /// are within it again.
     pub fn settle(&mut self) -> Vec<Change<K>> {
         let mut changes = Vec::new();
         for namespace in self.budget.moved(self.kind) {
@@ -393,7 +394,7 @@ impl<K: BudgetedObject> BudgetedStoreWriter<K> {
         changes
     }
 
-    /// An object that has room again: it is to be read and applied.
+    /// The next object whose body is to be read and applied.
     pub fn next_to_read(&mut self) -> Option<ObjectRef> {
         while let Some(key) = self.to_read.pop_first() {
             let stored = self.writer.store.get(&key.namespace, &key.name);
@@ -409,12 +410,12 @@ impl<K: BudgetedObject> BudgetedStoreWriter<K> {
         !self.to_read.is_empty()
     }
 
-    /// Queues an object again whose read failed.
+    /// Queues another read of an object after a failed one.
     pub fn read_later(&mut self, object: ObjectRef) {
         self.to_read.insert(object);
     }
 
-    /// The object, or what is kept of it where its namespace has no room.
+    /// Enters the object into the budget, and drops its body if it is over.
     fn within(&self, object: Arc<K>) -> Arc<K> {
         let (namespace, name) = key(&*object);
         let key = ObjectRef::new(namespace, name);
@@ -452,7 +453,7 @@ impl<K: StoreObject> StoreWriter<K> {
         objects.replace(ByName(object));
     }
 
-    /// Puts an object into its place; what it replaces may be of the same version.
+    /// Stores an object. The object that it replaces may have the same version.
     fn put(&mut self, new: Arc<K>) -> Vec<Change<K>> {
         let (namespace, name) = key(&*new);
         let old = self.write().put(&namespace, Arc::clone(&new));
@@ -464,13 +465,13 @@ impl<K: StoreObject> StoreWriter<K> {
         }]
     }
 
-    /// The API server does not let us list. What was listed before stands.
+    /// Notes that the API server refuses to list. Objects of an earlier list stay.
     pub fn forbidden(&self, why: String) {
         self.write().forbidden = Some(why);
     }
 
-    /// Takes one event over and says what differs now. A relist reports only what really
-    /// changed (by uid and resourceVersion), so it wakes nobody needlessly.
+    /// Applies an event and returns the changes. A relist reports only objects with another uid or
+    /// resourceVersion, so it causes no needless reconciles.
     pub fn apply(&mut self, event: Event<K>) -> Vec<Change<K>> {
         match event {
             Event::Init => {
@@ -581,7 +582,7 @@ mod tests {
         }
     }
 
-    fn said(changes: &[Change<Service>]) -> Vec<String> {
+    fn summary(changes: &[Change<Service>]) -> Vec<String> {
         let version = |object: &Option<Arc<Service>>| {
             object.as_ref().map_or("-".to_owned(), |o| {
                 o.metadata.resource_version.clone().unwrap()
@@ -602,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_empty_and_unsynced_until_a_list_is_whole() {
+    fn a_store_is_empty_and_unsynced_until_a_list_is_complete() {
         let store = Store::default();
         let mut writer = StoreWriter::new(store.clone());
         assert!(writer.apply(Event::Init).is_empty());
@@ -613,7 +614,7 @@ mod tests {
         );
         assert!(!store.synced());
         assert!(store.get("pond", "heron").is_none());
-        assert_eq!(said(&writer.apply(Event::InitDone)), ["pond/heron ->1"]);
+        assert_eq!(summary(&writer.apply(Event::InitDone)), ["pond/heron ->1"]);
         assert!(store.synced());
     }
 
@@ -637,7 +638,7 @@ mod tests {
         writer.apply(Event::InitApply(service("newt", "2")));
         writer.apply(Event::InitApply(service("vole", "1")));
         assert_eq!(
-            said(&writer.apply(Event::InitDone)),
+            summary(&writer.apply(Event::InitDone)),
             ["pond/newt 1>2", "pond/vole ->1", "pond/toad 1>-"]
         );
     }
@@ -646,12 +647,12 @@ mod tests {
     fn repeated_and_unknown_events_change_nothing() {
         let mut writer = StoreWriter::new(Store::default());
         assert_eq!(
-            said(&writer.apply(Event::Apply(service("heron", "1")))),
+            summary(&writer.apply(Event::Apply(service("heron", "1")))),
             ["pond/heron ->1"]
         );
         assert!(writer.apply(Event::Apply(service("heron", "1"))).is_empty());
         assert_eq!(
-            said(&writer.apply(Event::Delete(service("heron", "3")))),
+            summary(&writer.apply(Event::Delete(service("heron", "3")))),
             ["pond/heron 1>-"]
         );
         assert!(
@@ -661,7 +662,7 @@ mod tests {
         );
     }
 
-    /// Any object with a body that weighs so much.
+    /// An object with a body of the given weight.
     #[derive(Clone, Debug, PartialEq)]
     struct WeightedService {
         object: Service,
@@ -744,7 +745,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_list_the_oldest_objects_keep_their_bodies_whatever_comes_first() {
+    fn the_oldest_listed_objects_keep_their_bodies_in_any_order() {
         let (store, mut writer) = budgeted();
         let mut objects = vec![
             weighed("heron", "1", 3, 50),
@@ -756,14 +757,14 @@ mod tests {
             (store.len(), bodies(&store)),
             (3, vec!["newt".to_owned(), "toad".to_owned()])
         );
-        // Listed again, in another order: nothing differs.
+        // A relist in another order changes nothing.
         objects.reverse();
         assert!(list(&mut writer, objects).is_empty());
         assert_eq!(bodies(&store), ["newt", "toad"]);
     }
 
     #[test]
-    fn a_new_object_takes_nothing_from_the_others_and_an_older_one_that_grows_does() {
+    fn only_growth_of_an_older_object_drops_the_body_of_a_younger_one() {
         let (store, mut writer) = budgeted();
         list(
             &mut writer,
@@ -774,7 +775,7 @@ mod tests {
             (changes.len(), bodies(&store)),
             (1, vec!["newt".to_owned(), "toad".to_owned()])
         );
-        // Of the same version again, without a body: no news.
+        // The same version without a body is no change.
         assert!(
             writer
                 .apply(Event::Apply(weighed("heron", "2", 3, 50)))
@@ -788,7 +789,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_room_again_is_read_and_is_a_change_of_the_same_version() {
+    fn an_object_within_the_budget_again_is_read_and_reported_as_a_change() {
         let (store, mut writer) = budgeted();
         list(
             &mut writer,
@@ -810,9 +811,9 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_gone_when_the_list_comes_again_makes_room() {
+    fn an_object_missing_from_a_relist_frees_its_budget() {
         let (store, mut writer) = budgeted();
-        // A list that was broken off had an object more.
+        // An interrupted list had one more object.
         writer.apply(Event::Init);
         writer.apply(Event::InitApply(weighed("newt", "1", 1, 90)));
         list(&mut writer, vec![weighed("toad", "1", 2, 50)]);
@@ -820,25 +821,25 @@ mod tests {
         assert_eq!(writer.next_to_read(), Some(ObjectRef::new("pond", "toad")));
     }
 
-    fn elsewhere(namespace: &str, object: WeightedService) -> WeightedService {
+    fn in_namespace(namespace: &str, object: WeightedService) -> WeightedService {
         let mut object = object;
         object.object.metadata.namespace = Some(namespace.to_owned());
         object
     }
 
     #[test]
-    fn a_namespace_over_its_equal_share_loses_its_youngest_and_the_others_lose_nothing() {
+    fn only_a_namespace_over_its_equal_share_loses_its_youngest_objects() {
         let (store, mut writer) = budgeted();
         list(
             &mut writer,
             vec![
                 weighed("newt", "1", 1, 50),
                 weighed("toad", "1", 2, 50),
-                elsewhere("lake", weighed("carp", "1", 9, 50)),
+                in_namespace("lake", weighed("carp", "1", 9, 50)),
             ],
         );
         assert_eq!(bodies(&store), ["carp", "newt", "toad"]);
-        let pike = elsewhere("lake", weighed("pike", "1", 10, 10));
+        let pike = in_namespace("lake", weighed("pike", "1", 10, 10));
         let changes = writer.apply(Event::Apply(pike));
         let changed: Vec<&str> = changes.iter().map(|change| &*change.name).collect();
         assert_eq!(changed, ["pike", "toad"]);
@@ -846,7 +847,7 @@ mod tests {
         let toad = store.get("pond", "toad").expect("it is kept");
         assert_eq!(toad.shortage, Some(Shortage::Process));
 
-        // Over its own bound as well: the object says that instead.
+        // An object over both bounds reports the namespace's.
         writer.apply(Event::Apply(weighed("newt", "2", 1, 60)));
         let toad = store.get("pond", "toad").expect("it is kept");
         assert_eq!(toad.shortage, Some(Shortage::Namespace));

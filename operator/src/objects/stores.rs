@@ -1,4 +1,4 @@
-//! One store per kind, and the kinds that are not listed yet.
+//! The stores of all kinds, and the kinds that are not listed yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Stores {
         }
     }
 
-    /// The witness that compile asks for. Namespaces and Pods are waited for as well: an
+    /// The proof of synced stores that compile requires. It requires Namespaces and Pods as well: an
     /// unknown namespace's labels match no selector, which would withdraw consent.
     pub fn synced(&self) -> Option<SyncProof> {
         if !self.namespaces.synced() || !self.pods.synced() {
@@ -108,7 +108,7 @@ impl Stores {
     }
 }
 
-/// The lists that an object is in by its content.
+/// The keys of an object that depend on its content.
 fn lists<K: Keys>(object: &DecodedObject<K>) -> BTreeSet<Key> {
     let object = object.object.as_ref().ok();
     let mut keys = object.map(|object| object.keys()).unwrap_or_default();
@@ -119,7 +119,7 @@ fn lists<K: Keys>(object: &DecodedObject<K>) -> BTreeSet<Key> {
     keys
 }
 
-/// Metadata of Secrets, ConfigMaps or NetworkPolicies, of the namespaces that the operator has rights in.
+/// Metadata of Secrets, ConfigMaps or NetworkPolicies in the namespaces that the operator may read.
 #[derive(Debug)]
 pub enum ScopedStore<K> {
     Cluster(Store<ObjectMetadata<K>>),
@@ -175,7 +175,7 @@ impl<K: Resource<DynamicType = ()>> ScopedStore<K> {
         }
     }
 
-    /// Present, certainly absent, or unknown because the operator cannot list it.
+    /// Looks an object up: present, certainly absent, or unknown because the operator cannot list it.
     pub fn look_up(&self, key: &ObjectRef) -> Presence<std::sync::Arc<ObjectMetadata<K>>> {
         let Some(store) = self.store(&key.namespace) else {
             return Presence::Unknown(format!(
@@ -187,18 +187,18 @@ impl<K: Resource<DynamicType = ()>> ScopedStore<K> {
             Some(found) => Presence::Present(found),
             None if store.synced() => Presence::Absent,
             None => Presence::Unknown(match store.forbidden() {
-                Some(why) => format!("the operator may not list it: {why}"),
+                Some(why) => format!("the operator may not list this kind: {why}"),
                 None => format!("namespace {} is not listed yet", key.namespace),
             }),
         }
     }
 
-    /// Whether a first list of the namespace is still expected.
+    /// Whether the first list of the namespace is still pending.
     pub fn is_listing(&self, namespace: &str) -> bool {
         self.store(namespace).is_some_and(Store::is_listing)
     }
 
-    /// `(namespace or all, store)`.
+    /// Each store with its namespace; `None` for all namespaces.
     pub fn each(&self) -> Vec<(Option<String>, Store<ObjectMetadata<K>>)> {
         match self {
             ScopedStore::Cluster(store) => vec![(None, store.clone())],
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_the_objects_that_name_its_subject_now() {
+    fn an_index_follows_the_current_content_of_its_objects() {
         let stores = Stores::new(&SecretScope::Cluster, usize::MAX);
         let mut writer = StoreWriter::new(stores.grants.clone());
         let grant = |name: &str, version: &str, agent: &str| {
@@ -283,30 +283,30 @@ mod tests {
     }
 
     #[test]
-    fn not_listed_yet_and_not_to_be_listed_are_told_apart() {
+    fn pending_and_forbidden_lists_differ() {
         let scope = SecretScope::Namespaces(["pond".to_owned()].into());
         let store: ScopedStore<Secret> = ScopedStore::new(&scope);
         let (_, pond) = store.each().remove(0);
         let mut writer = StoreWriter::new(pond);
-        let says = |why: &str| Unknown(why.to_owned());
+        let unknown = |why: &str| Unknown(why.to_owned());
 
         check(
             &store,
             "reef",
-            says(
+            unknown(
                 "the operator has no right to read in namespace reef: add it to the chart's value secretNamespaces (`helm get notes toolcrib -n toolcrib-system` shows the command)",
             ),
         );
-        assert!(!store.is_listing("reef"), "nothing will come");
+        assert!(!store.is_listing("reef"), "no list is pending");
 
-        check(&store, "pond", says("namespace pond is not listed yet"));
+        check(&store, "pond", unknown("namespace pond is not listed yet"));
         assert!(store.is_listing("pond") && !store.settled());
 
         writer.forbidden("secrets is forbidden".to_owned());
         check(
             &store,
             "pond",
-            says("the operator may not list it: secrets is forbidden"),
+            unknown("the operator may not list this kind: secrets is forbidden"),
         );
         assert!(!store.is_listing("pond") && store.settled());
 
@@ -314,7 +314,7 @@ mod tests {
             writer.apply(event);
         }
         check(&store, "pond", Absent);
-        // Rights that are taken away later do not make it unknown what was listed.
+        // The list stays known if the right is withdrawn later.
         writer.forbidden("secrets is forbidden".to_owned());
         check(&store, "pond", Absent);
         assert!(store.settled());

@@ -1,13 +1,13 @@
-//! A few long-lived short strings in one allocation.
+//! Keeps a few short, long-lived strings in one allocation.
 //!
-//! A `String` takes three words plus the allocator's overhead: for names, uids and versions
-//! more than their characters.
+//! A `String` takes three words plus the allocator's overhead, which is more than the characters
+//! of a name, uid or version.
 
 /// `N` strings, each of which may be missing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StringArena<const N: usize> {
     all: Box<str>,
-    /// The end of each string, or [`MISSING`]. A string begins where the one before it ends.
+    /// The end of each string, or [`MISSING`]. A string begins at the end of the previous one.
     ends: [u32; N],
 }
 
@@ -50,13 +50,13 @@ mod tests {
 
     #[track_caller]
     fn check<const N: usize>(texts: [Option<&str>; N]) {
-        let kept = StringArena::of(texts);
-        assert_eq!(std::array::from_fn(|index| kept.get(index)), texts);
-        assert_eq!(kept.get(N), None);
+        let arena = StringArena::of(texts);
+        assert_eq!(std::array::from_fn(|index| arena.get(index)), texts);
+        assert_eq!(arena.get(N), None);
     }
 
     #[test]
-    fn each_text_reads_back_and_a_missing_one_is_not_an_empty_one() {
+    fn an_empty_string_differs_from_a_missing_one() {
         check([]);
         check([None, None]);
         check([Some("pond"), Some("otter"), Some("\u{1f9a6}")]);
