@@ -1,4 +1,4 @@
-//! A digest of a value that is only compared, such as the text of a status.
+//! A digest for comparisons within the process, such as of a status' text.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,5 +1,6 @@
-//! `/healthz`, `/readyz`, `/metrics` on a plain port, for the kubelet and a scraper. Nothing
-//! here names an object or an agent.
+//! Serves `/healthz`, `/readyz` and `/metrics` on a plain port, for the kubelet and scrapers.
+//!
+//! Invariant: no answer names an object or an agent.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use super::context::Context;
 
 pub fn router(context: Arc<Context>) -> Router {
     Router::new()
-        // Alive as long as the runtime answers: a controller without an API server waits.
+        // Alive while the runtime answers: a controller that cannot reach the API server waits.
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(context)
 }
 
-/// Ready: everything that must be watched was listed. Standbys are ready too.
+/// Ready once every watched kind is listed. Standbys are ready too.
 async fn ready(State(context): State<Arc<Context>>) -> impl IntoResponse {
     match context.stores.missing() {
         missing if missing.is_empty() => (StatusCode::OK, "ok".to_owned()),

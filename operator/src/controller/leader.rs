@@ -41,7 +41,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The longest wait for the lists of Secrets, ConfigMaps and NetworkPolicies, so that one slow
 /// namespace cannot delay the others for ever. Lists that the API server forbids are not waited for.
 const SECRETS: Duration = Duration::from_secs(10);
-/// Certificates last for months, but a Secret or a caBundle can be damaged at any time.
+/// The interval of certificate checks. Certificates last for months, but a Secret or a caBundle can
+/// be damaged at any time.
 const CERTIFICATES: Duration = Duration::from_secs(30);
 const CERTIFICATES_RETRY: Duration = Duration::from_secs(2);
 /// The deadline of one reconcile, which makes a dozen requests at most.
@@ -123,10 +124,10 @@ pub async fn lead(
         metrics: context.metrics.clone(),
         reviewer: Reviewer::new(context.client.clone()),
         started,
-        on_news: Box::new(move |agent, news| reported(&status, agent, news)),
+        on_report: Box::new(move |agent, change| reported(&status, agent, change)),
     };
     let certificate = || Arc::clone(&context.certificate) as Arc<dyn ResolvesServerCert>;
-    answer(certificate(), parts, listener, link.router(), link::BOUNDS)?;
+    spawn_listener(certificate(), parts, listener, link.router(), link::BOUNDS)?;
     if let Some(claw_api) = &context.settings.claw_api {
         let address = claw_api.listen;
         let listener = bind(address)
@@ -145,7 +146,7 @@ pub async fn lead(
                 async move { explain(&context, &agent, &tool).await }.boxed()
             }),
         };
-        answer(
+        spawn_listener(
             certificate(),
             parts,
             listener,
@@ -153,7 +154,7 @@ pub async fn lead(
             claw::BOUNDS,
         )?;
     }
-    // Only now may mediators come here.
+    // The link is ready, so the Service may send mediators to this pod.
     label(context).await;
     for _ in 0..PUBLISHERS {
         let context = Arc::clone(context);
@@ -163,14 +164,14 @@ pub async fn lead(
         let context = Arc::clone(context);
         parts.spawn(async move { work(&context).await });
     }
-    let keeper = Arc::clone(context);
-    parts.spawn(async move { keep_certificates(&keeper).await });
+    let rotation = Arc::clone(context);
+    parts.spawn(async move { keep_certificates(&rotation).await });
     let open = Arc::clone(context);
     parts.spawn(async move { give_up_revocations(&open).await });
     let budgets = Arc::clone(context);
     parts.spawn(async move { keep_budgets(&budgets).await });
     let resync = Arc::clone(context);
-    parts.spawn(async move { look_again(&resync).await });
+    parts.spawn(async move { resync_all(&resync).await });
     match parts.join_next().await {
         Some(Ok(error)) => Err(error),
         Some(Err(error)) => Err(anyhow::Error::new(error).context("a task of the leader ended")),
@@ -178,17 +179,17 @@ pub async fn lead(
     }
 }
 
-/// Serves `routes` for as long as this replica leads.
-fn answer(
+/// Serves `routes` while this replica leads.
+fn spawn_listener(
     certificate: Arc<dyn ResolvesServerCert>,
     parts: &mut JoinSet<anyhow::Error>,
     listener: TcpListener,
     routes: axum::Router,
     bounds: Bounds,
 ) -> anyhow::Result<()> {
-    let tls = Tls::new(certificate).context("TLS is not configurable")?;
+    let tls = Tls::new(certificate).context("cannot configure TLS")?;
     parts.spawn(async move {
-        // Dropped when leading ends: a mediator is to find the next leader at once.
+        // Dropped when leading ends, so that mediators reconnect to the next leader at once.
         serve(listener, tls, routes, bounds, pending(), Duration::ZERO).await;
         anyhow::anyhow!("a listener ended by itself")
     });
@@ -211,7 +212,7 @@ async fn publish_updates(context: &Context) -> anyhow::Error {
     }
 }
 
-/// How a piece of work ended.
+/// The outcome of a piece of work.
 #[derive(Debug, PartialEq)]
 enum Attempt<T> {
     Ended(T),
@@ -290,20 +291,20 @@ async fn certificates(context: &Context) -> Result<(), rotate::RotateError> {
             format!("{host}.{}", settings.cluster_domain.as_str()),
         ]
     };
-    let place = CertificateTargets {
+    let targets = CertificateTargets {
         namespace: settings.namespace.clone(),
         secret: settings.certificate_secret.clone(),
         webhook_config: settings.webhook_config_name.clone(),
         webhook_pods: settings.webhook_pods.clone(),
         webhook_hosts: hosts(&settings.webhook_service),
-        // One certificate for all that the leader answers.
+        // One certificate serves the link and claw-api.
         link_hosts: [&settings.link_service]
             .into_iter()
             .chain(settings.claw_api.as_ref().map(|claw_api| &claw_api.service))
             .flat_map(|service| hosts(service))
             .collect(),
     };
-    let material = rotate::rotate(&context.client, &place, Timestamp::now()).await?;
+    let material = rotate::rotate(&context.client, &targets, Timestamp::now()).await?;
     if material.renewed {
         context.metrics.wrote("Secret", "certificates");
     }
@@ -349,13 +350,13 @@ async fn keep_budgets(context: &Context) -> anyhow::Error {
             }
         }
         if moved.changed().await.is_err() {
-            return anyhow::anyhow!("nobody keeps the budgets");
+            return anyhow::anyhow!("the budget was dropped");
         }
     }
 }
 
 /// Resyncs: requeues every object, in case a watch lost an event.
-async fn look_again(context: &Context) -> anyhow::Error {
+async fn resync_all(context: &Context) -> anyhow::Error {
     loop {
         tokio::time::sleep(context.settings.resync).await;
         let identities = identity_secrets(context);
@@ -377,7 +378,7 @@ fn identity_secrets(context: &Context) -> BTreeSet<ObjectRef> {
     names.collect()
 }
 
-/// Sets the leader label on this pod and removes it from others: a paused leader still has it.
+/// Sets the leader label on this pod and removes it from others, such as a paused leader's.
 async fn label(context: &Context) {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let leading = format!("{}={}", names::LEADER_LABEL, names::TRUE);
@@ -397,7 +398,8 @@ async fn label(context: &Context) {
     set_label(&api, &context.settings.pod_name, Some(names::TRUE)).await;
 }
 
-/// Best effort: the next leader does it too.
+/// Removes the leader label from this pod. Failures are ignored, since the next leader removes it
+/// too.
 pub async fn unlabel(context: &Context) {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     if tokio::time::timeout(PARTING, set_label(&api, &context.settings.pod_name, None))
@@ -434,7 +436,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_is_the_failure_of_one_piece_of_work() {
+    async fn a_panic_fails_only_its_piece_of_work() {
         let second = Duration::from_secs(1);
         let panicking = async {
             let none: Option<u8> = std::hint::black_box(None);

@@ -1,9 +1,10 @@
-//! `toolcrib-operator controller`: from watched objects to compiled agents and their status.
+//! `toolcrib-operator controller`: compiles watched objects for agents, and writes their status.
 //!
-//! Reading order: [`settings`]; [`context`] (what the tasks share); [`watches`] (fill the stores of
-//! [`crate::objects`]); [`dependents`] (the work that a change affects); [`queue`] (which work is
-//! next); [`snapshot`] (what a compilation reads); [`status`] (what status says); [`mod@write`] (compiled
-//! objects and Events); [`reconcile`] (one piece of work); [`leader`] (who does it); [`health`].
+//! Reading order: [`settings`]; [`context`] (shared state of the tasks); [`watches`] (fill the stores
+//! of [`crate::objects`]); [`dependents`] (the work that a change affects); [`queue`] (the order of
+//! work); [`snapshot`] (the input of a compilation); [`status`] (its content); [`mod@write`] (compiled
+//! objects and Events); [`reconcile`] (one piece of work); [`leader`] (the leader's tasks);
+//! [`health`].
 //!
 //! Invariants: nothing is compiled or written before every watch has listed; only the leader
 //! writes; a reconcile without changes writes nothing; an object that cannot be decoded affects no other.
@@ -39,7 +40,7 @@ pub use settings::{Args, ClawApi, Settings};
 use crate::lease::Candidate;
 use crate::listen::{STATUS, serve};
 
-/// The command: runs until SIGTERM or SIGINT.
+/// Runs the command until SIGTERM or SIGINT.
 pub async fn main(args: Args) -> anyhow::Result<()> {
     let client = Client::try_default()
         .await
@@ -78,7 +79,7 @@ pub async fn run(
     });
 
     let result = stand(&context, &mut parts, shutdown).await;
-    // Every task is seen to end: nothing of this controller runs when this returns.
+    // Waits for every task, so that none runs when this returns.
     parts.shutdown().await;
     result
 }
@@ -92,17 +93,17 @@ async fn stand(
     tokio::pin!(shutdown);
     loop {
         let candidate = candidate(context);
-        let mut held = tokio::select! {
+        let mut lease = tokio::select! {
             () = &mut shutdown => return Ok(()),
             _ = parts.join_next() => anyhow::bail!("a watch or the health listener ended"),
-            held = candidate.acquire() => held,
+            lease = candidate.acquire() => lease,
         };
         tracing::info!("became leader");
         let mut duties = JoinSet::new();
         let end = tokio::select! {
             () = &mut shutdown => End::Shutdown,
             _ = parts.join_next() => End::Part,
-            why = held.lost() => End::Lost(why),
+            why = lease.lost() => End::Lost(why),
             result = leader::lead(context, &mut duties) => match result {
                 Ok(never) => match never {},
                 Err(error) => End::Failed(error),
@@ -113,24 +114,26 @@ async fn stand(
         leader::unlabel(context).await;
         match end {
             End::Shutdown => {
-                held.release().await;
+                lease.release().await;
                 return Ok(());
             }
             End::Part => {
-                held.release().await;
+                lease.release().await;
                 anyhow::bail!("a watch or the health listener ended");
             }
             End::Lost(why) => tracing::warn!(why, "lost leadership, standing by"),
             End::Failed(error) => {
-                held.release().await;
+                lease.release().await;
                 return Err(error);
             }
         }
     }
 }
 
+/// Reason why the work as leader ended.
 enum End {
     Shutdown,
+    /// A watch or the health listener ended.
     Part,
     Lost(&'static str),
     Failed(anyhow::Error),

@@ -1,4 +1,4 @@
-//! The controller's flags.
+//! The controller's flags and settings.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use toolcrib_manifest::{ClusterDomain, NameServer};
 use crate::claw::ClawScope;
 use crate::objects::stores::SecretScope;
 
-/// As the chart sets it, in bytes.
+/// Memory limit of the chart, in bytes.
 const DEFAULT_MEMORY_LIMIT: u64 = 512 * 1024 * 1024;
-/// A controller without any object takes half of it.
+/// Smallest memory limit: a controller without any object takes half of it.
 const MIN_MEMORY_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
@@ -29,11 +29,11 @@ pub struct Args {
     #[arg(long, env = "TOOLCRIB_LEASE", default_value = "toolcrib-controller")]
     pub lease: String,
     /// Name of the mutating and of the validating webhook configuration whose caBundle and
-    /// secret path are kept; empty: none.
+    /// secret path the controller writes. Empty: none.
     #[arg(long, env = "TOOLCRIB_WEBHOOK_CONFIG_NAME", default_value = "toolcrib")]
     pub webhook_config_name: String,
-    /// Label selector of the webhook's pods in the operator's namespace. While one of an earlier
-    /// release runs, which answers at the plain paths alone, no secret path is set.
+    /// Label selector of the webhook's pods in the operator's namespace. While a pod of an earlier
+    /// release runs, which answers the plain paths only, no secret path is set.
     #[arg(long, env = "TOOLCRIB_WEBHOOK_PODS", default_value = "")]
     pub webhook_pods: String,
     /// Name of the webhook's Service, for its certificate.
@@ -73,8 +73,8 @@ pub struct Args {
     /// Address of the link (HTTPS).
     #[arg(long, env = "TOOLCRIB_LINK_LISTEN", default_value = "[::]:8443")]
     pub link_listen: SocketAddr,
-    /// Address of claw-api (HTTPS), which answers agents that are granted it. Left out: it is
-    /// not served.
+    /// Address of claw-api (HTTPS), which answers agents that are granted it. Left out: not
+    /// served.
     #[arg(long, env = "TOOLCRIB_CLAW_API_LISTEN")]
     pub claw_api_listen: Option<SocketAddr>,
     /// Name of claw-api's Service: in its certificate.
@@ -84,11 +84,11 @@ pub struct Args {
         default_value = "toolcrib-claw-api"
     )]
     pub claw_api_service: String,
-    /// Name of claw-api's Surface, in the operator's own namespace. Tools of another one open
-    /// nothing, whatever they are called.
+    /// Name of claw-api's Surface, in the operator's own namespace. Tools of any other Surface
+    /// permit nothing, whatever their names.
     #[arg(long, env = "TOOLCRIB_CLAW_API_SURFACE", default_value = "claw-api")]
     pub claw_api_surface: String,
-    /// Which agents a caller of claw-api hears of.
+    /// The agents that a caller of claw-api may see.
     #[arg(
         long,
         env = "TOOLCRIB_CLAW_API_SCOPE",
@@ -100,7 +100,7 @@ pub struct Args {
     /// operator's own.
     #[arg(long, env = "TOOLCRIB_REFUSED_HOSTS", value_delimiter = ',')]
     pub refused_hosts: Vec<String>,
-    /// Where names are resolved, which `egress: Declared` opens to every agent: egress rules
+    /// Egress to the name servers, which `egress: Declared` opens to every agent: egress rules
     /// as in `Agent.spec.extraEgress`, as JSON. Left out: the pods of kube-dns, and the
     /// cache on the node at 169.254.20.10.
     #[arg(long, env = "TOOLCRIB_DNS_EGRESS", value_parser = egress_rules)]
@@ -114,45 +114,45 @@ pub struct Args {
         value_parser = NameServer::outside
     )]
     pub name_servers: Vec<NameServer>,
-    /// The cluster's domain: what follows `name.namespace.svc`.
+    /// The cluster's domain, the suffix of `name.namespace.svc`.
     #[arg(
         long,
         env = "TOOLCRIB_CLUSTER_DOMAIN",
         default_value = CLUSTER_DOMAIN
     )]
     pub cluster_domain: ClusterDomain,
-    /// Ranges of addresses inside the cluster, to which a url by name opens nothing with
-    /// `egress: Declared`, separated by commas. Left out: all private and link-local ones.
+    /// Address ranges inside the cluster, separated by commas. With `egress: Declared`, a url
+    /// with a host name opens none of them. Left out: all private and link-local ranges.
     #[arg(long, env = "TOOLCRIB_CLUSTER_RANGES", value_delimiter = ',')]
     pub cluster_ranges: Vec<String>,
-    /// The process' memory limit in bytes; a third of it is for the objects that are kept.
+    /// The process' memory limit in bytes; a third of it is for cached objects.
     #[arg(long, env = "TOOLCRIB_MEMORY_LIMIT", default_value_t = DEFAULT_MEMORY_LIMIT, value_parser = clap::value_parser!(u64).range(MIN_MEMORY_LIMIT..))]
     pub memory_limit: u64,
-    /// How many objects are reconciled at a time.
+    /// Number of objects that are reconciled at a time.
     #[arg(long, env = "TOOLCRIB_WORKERS", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
     /// Seconds between two writes of one agent's usage.
     #[arg(long, env = "TOOLCRIB_USAGE_INTERVAL_SECONDS", default_value_t = 300)]
     pub usage_interval_seconds: u64,
-    /// Seconds after which a pod that has not loaded what is compiled is stale.
+    /// Seconds after which a pod that has not loaded the current manifest is stale.
     #[arg(long, env = "TOOLCRIB_STALE_SECONDS", default_value_t = 120)]
     pub stale_seconds: u64,
-    /// Seconds after which everything is looked at again without an event.
+    /// Seconds between two reconciles of an object without an event.
     #[arg(long, env = "TOOLCRIB_RESYNC_SECONDS", default_value_t = 1800)]
     pub resync_seconds: u64,
 }
 
-/// How claw-api is served.
+/// Settings of claw-api.
 #[derive(Clone, Debug)]
 pub struct ClawApi {
     pub listen: SocketAddr,
     pub service: String,
-    /// In the operator's own namespace.
+    /// Name of the Surface, in the operator's own namespace.
     pub surface: String,
     pub scope: ClawScope,
 }
 
-/// One value of a flag, not a flag with many values.
+/// The rules of the flag. The type makes clap read a single value instead of a list.
 #[derive(Clone, Debug)]
 pub struct DnsEgress(Vec<EgressRule>);
 
@@ -160,16 +160,16 @@ fn egress_rules(text: &str) -> Result<DnsEgress, serde_json::Error> {
     serde_json::from_str(text).map(DnsEgress)
 }
 
-/// Everything that [`super::run`] is configured with.
+/// The configuration of [`super::run`].
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub namespace: String,
     pub pod_name: String,
     pub lease: String,
     pub lease_timing: crate::lease::Timing,
-    /// `None`: no webhook configuration is kept.
+    /// `None`: no webhook configuration is written.
     pub webhook_config_name: Option<String>,
-    /// Empty: every webhook that runs answers at the path that its configuration names.
+    /// Empty: all running webhook pods read their path from the configuration.
     pub webhook_pods: String,
     pub webhook_service: String,
     pub link_service: String,
@@ -178,15 +178,15 @@ pub struct Settings {
     pub secrets: SecretScope,
     pub listen: SocketAddr,
     pub link_listen: SocketAddr,
-    /// `None`: it is not served.
+    /// `None`: not served.
     pub claw_api: Option<ClawApi>,
     pub refused_hosts: Vec<String>,
     pub dns_egress: Vec<EgressRule>,
-    /// Empty: those of kube-dns.
+    /// Empty: the addresses of kube-dns.
     pub name_servers: Vec<NameServer>,
     pub cluster_domain: ClusterDomain,
     pub cluster_ranges: Vec<String>,
-    /// What all objects that are kept may take, in bytes.
+    /// Most bytes of all cached objects.
     pub objects_budget: usize,
     pub workers: u16,
     pub usage_interval: Duration,
@@ -245,14 +245,15 @@ impl From<Args> for Settings {
     }
 }
 
-/// A third of the memory limit: a list is read, decoded and compiled beside what is kept, and the
-/// allocator keeps pages for the next one (docs/bounds.md has the figures).
+/// The budget of cached objects, a third of the memory limit. The rest is for lists that are read
+/// and decoded, for compilations, and for pages that the allocator retains (docs/bounds.md has the
+/// figures).
 pub fn objects_budget(memory_limit: u64) -> usize {
     usize::try_from(memory_limit / 3).unwrap_or(usize::MAX)
 }
 
 impl Settings {
-    /// `name.namespace.svc` of a Service of ours.
+    /// `name.namespace.svc` of one of the operator's Services.
     pub fn service_host(&self, service: &str) -> String {
         format!("{service}.{}.svc", self.namespace)
     }
@@ -263,7 +264,7 @@ impl Settings {
         Some(ObjectRef::new(&*self.namespace, &*claw_api.surface))
     }
 
-    /// What mediators dial, without a path.
+    /// The base URL of the link for mediators.
     pub fn link_url(&self) -> String {
         format!(
             "https://{}:{}",

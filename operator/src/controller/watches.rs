@@ -1,8 +1,8 @@
-//! From the API server's watches to stores and queue.
+//! Watches the API server, and applies the events to stores and queue.
 //!
-//! One task per watched kind (and namespace, for Secrets and ConfigMaps). A watch that
-//! fails is begun again with back-off, forever: without the API server nothing changes, and
-//! what was compiled stays in force.
+//! There is one task per watched kind (and per namespace, for Secrets and ConfigMaps). A failed
+//! watch is restarted with back-off, without end: without the API server nothing changes, and
+//! compiled manifests stay in force.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -30,15 +30,15 @@ use crate::objects::metadata::ObjectMetadata;
 use crate::objects::pages;
 use crate::objects::store::{BudgetedStoreWriter, Change, Store, StoreObject, StoreWriter};
 
-/// Between two attempts to read objects that have room again.
+/// Interval between two attempts to read objects that are within their budget again.
 const READ_AGAIN: Duration = Duration::from_secs(5);
-/// Objects that are read between two events of a watch.
+/// Most objects that are read between two events of a watch.
 const READS: usize = 8;
 
-/// Begins all watches. They end when the set is dropped.
+/// Starts all watches. They end when the set is dropped.
 pub fn start(context: &Arc<Context>, tasks: &mut JoinSet<()>) {
     let client = pages::bounded(&context.client);
-    // Metadata is asked for by content type, so that bodies never leave the API server.
+    // The content type asks for metadata only, so that bodies never leave the API server.
     let metadata = pages::bounded(&metadata_client(&context.client));
     let all = watcher::Config::default;
 
@@ -89,7 +89,7 @@ pub fn start(context: &Arc<Context>, tasks: &mut JoinSet<()>) {
         context,
         tasks,
         Api::<MetaOf<Pod>>::all(metadata.clone()),
-        // Pods that have ended count for nothing, and metadata does not tell them apart.
+        // Leaves out pods that have ended, which metadata alone does not show.
         all()
             .labels(names::AGENT_LABEL)
             .fields("status.phase!=Succeeded,status.phase!=Failed"),
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// Fills a store with what `K` is kept as.
+/// Watches a kind of which only metadata is read, and fills its store.
 fn plain<W, K>(
     context: &Arc<Context>,
     tasks: &mut JoinSet<()>,
@@ -148,7 +148,7 @@ fn plain<W, K>(
     });
 }
 
-/// Fills a store with objects that are decoded whole, as far as their namespaces have room.
+/// Watches a kind that is decoded whole, and fills its store within the namespaces' budgets.
 fn decoded<K>(
     context: &Arc<Context>,
     tasks: &mut JoinSet<()>,
@@ -174,7 +174,7 @@ fn decoded<K>(
         let mut events = watcher(api, watcher::Config::default())
             .default_backoff()
             .boxed();
-        // Set while objects wait to be read.
+        // Set while reads of objects are pending.
         let mut read_at: Option<Instant> = None;
         loop {
             let wait = async {
@@ -203,11 +203,11 @@ fn decoded<K>(
                     break;
                 };
                 let api: Api<DecodedObject<K>> = Api::namespaced(client.clone(), &key.namespace);
-                // A list of one: the right to list is there anyway.
+                // Lists a single object, which needs no further right.
                 let one = ListParams::default().fields(&format!("metadata.name={}", key.name));
                 match api.list(&one).await {
                     Ok(found) => {
-                        // None: it is gone, as the watch will tell.
+                        // An empty list means that the object was deleted; the watch reports that.
                         for object in found.items {
                             let changes = writer.apply(Event::Apply(object));
                             take_over(&context, &store, &changes, false);
@@ -246,7 +246,7 @@ where
                 name = change.name,
                 reason = why.code.name(),
                 why = why.reason,
-                "object cannot be used; it gives nothing, all others go on"
+                "object cannot be used and is ignored"
             );
         }
         context.changed(change);
@@ -280,7 +280,7 @@ fn failed<K: StoreObject>(context: &Context, error: &watcher::Error, forbid: imp
     tracing::warn!(%kind, %error, "watch failed, restarted");
 }
 
-/// The API server's words, if it is a matter of rights.
+/// The API server's message, if a right is missing.
 fn forbidden(error: &watcher::Error) -> Option<String> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -304,7 +304,7 @@ fn metadata_of<W, K: From<W>>(event: Event<W>) -> Event<K> {
     }
 }
 
-/// Why an object of a store gives nothing, if so.
+/// A stored object that may be undecodable.
 pub trait Readable {
     fn unreadable(&self) -> Option<&Undecodable>;
 }
@@ -327,7 +327,7 @@ impl<K> Readable for ObjectMetadata<K> {
     }
 }
 
-/// A client whose lists and watches are answered with metadata only.
+/// A client whose lists and watches return metadata only.
 fn metadata_client(client: &Client) -> Client {
     const LIST: HeaderValue = HeaderValue::from_static(
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",

@@ -1,11 +1,11 @@
-//! What the mediators of each agent hear: whole answers, numbered, waited for.
+//! The numbered answers to each agent's mediators.
 //!
-//! Level-triggered: there is one answer per agent, the latest; whoever waits sees that one,
-//! however many there were meanwhile, so a slow reader holds nobody up and queues nothing.
-//! A number rises with every change; a later leader begins higher (its lease says where), so
-//! that an older answer never looks newer. Invariant: until this leader has compiled an agent
-//! there is no answer for it: an empty floor would deny, and no floor would give back what
-//! the leader before took away.
+//! Level-triggered: each agent has one answer, the latest, and a waiting request gets only that. So
+//! a slow mediator delays no other and queues nothing. The number rises with every change. A later
+//! leader begins with a higher number, from its lease, so an older answer never looks newer.
+//!
+//! Invariant: an agent has no answer until this leader has compiled it. An empty floor would deny
+//! everything, and an answer without a floor would give back tools that the former leader revoked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use toolcrib_manifest::{AgentPresence, Floor, Want};
 
 use crate::compressed::CompressedText;
 
-/// Answers that nobody waits for, of agents that are gone, are forgotten from here on.
+/// Number of answers from which those of deleted agents are dropped, if no request waits for them.
 const FORGET_FROM: usize = 64;
 
-/// The latest answer for an agent, if this leader has one yet.
+/// The latest answer for an agent; `None` until this leader has compiled it.
 pub type LatestAnswer = Option<Answer>;
 
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub seq: u64,
     want: Option<Arc<Want>>,
-    /// As JSON, packed: ten thousand of them are held, and read only when they change.
-    /// `None`: the agent is deleted.
+    /// The floor as compressed JSON, since ten thousand are kept and each is read only when it
+    /// changes. `None`: the Agent was deleted.
     floor: Option<CompressedText>,
 }
 
@@ -38,8 +38,8 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication {
     pub seq: u64,
-    /// Something that was left standing is not any more.
-    pub took_away: bool,
+    /// The change revokes something.
+    pub revokes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ struct State {
     forget_at: usize,
 }
 
-/// `toolcrib_manifest::LinkDown`, with a floor that is JSON already.
+/// `toolcrib_manifest::LinkDown`, with a floor that is already encoded as JSON.
 #[derive(Serialize)]
 struct EncodedLinkDown<'a> {
     seq: u64,
@@ -62,15 +62,14 @@ struct EncodedLinkDown<'a> {
 }
 
 impl Answer {
-    /// As it is sent.
+    /// Returns the body of the response.
     pub fn body(&self) -> Vec<u8> {
         let down = EncodedLinkDown {
             seq: self.seq,
             want: self.want.as_deref(),
-            floor: self
-                .floor
-                .as_ref()
-                .map(|floor| RawValue::from_string(floor.text()).expect("written from a floor")),
+            floor: self.floor.as_ref().map(|floor| {
+                RawValue::from_string(floor.text()).expect("the text was serialized from a floor")
+            }),
             agent: match self.floor {
                 Some(_) => AgentPresence::Present,
                 None => AgentPresence::Deleted,
@@ -82,7 +81,7 @@ impl Answer {
 
 impl Answers {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic cannot leave an answer half written: it is replaced whole.
+        // An answer is replaced as a whole, so a panic leaves no half of one.
         self.0.lock()
     }
 
@@ -94,50 +93,50 @@ impl Answers {
         };
     }
 
-    /// What an agent was just compiled to, `None`: it is gone. `None` is also the answer
-    /// where nothing changed.
+    /// Publishes an agent's new floor (`None`: the Agent was deleted). Returns `None` if nothing
+    /// changed.
     pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>) -> Option<Publication> {
-        let packed = floor.map(|floor| {
+        let compressed = floor.map(|floor| {
             CompressedText::of(&serde_json::to_string(floor).expect("strings are JSON"))
         });
         let mut state = self.state();
         let State { seq, agents, .. } = &mut *state;
         let sender = agents.entry(agent.clone()).or_default();
         let mut published = None;
-        sender.send_if_modified(|heard| {
-            if let Some(before) = heard
-                && before.floor == packed
+        sender.send_if_modified(|latest| {
+            if let Some(before) = latest
+                && before.floor == compressed
             {
                 return false;
             }
             *seq += 1;
-            let before: Option<Floor> = heard.as_ref().and_then(|answer| {
+            let before: Option<Floor> = latest.as_ref().and_then(|answer| {
                 let text = answer.floor.as_ref()?.text();
-                Some(serde_json::from_str(&text).expect("written from a floor"))
+                Some(serde_json::from_str(&text).expect("the text was serialized from a floor"))
             });
             published = Some(Publication {
                 seq: *seq,
-                took_away: match (&before, floor) {
+                revokes: match (&before, floor) {
                     (None, _) => false,
                     (Some(_), None) => true,
                     (Some(before), Some(after)) => takes_away(before, after),
                 },
             });
-            *heard = Some(Answer {
+            *latest = Some(Answer {
                 seq: *seq,
-                want: heard.take().and_then(|answer| answer.want),
-                floor: packed,
+                want: latest.take().and_then(|answer| answer.want),
+                floor: compressed,
             });
             true
         });
         published
     }
 
-    /// The digests of what is written now; wakes nobody.
+    /// Sets the digests of the written files, without waking waiting requests.
     pub fn want(&self, agent: &ObjectRef, want: Arc<Want>) {
         if let Some(sender) = self.state().agents.get(agent) {
-            sender.send_if_modified(|heard| {
-                if let Some(answer) = heard {
+            sender.send_if_modified(|latest| {
+                if let Some(answer) = latest {
                     answer.want = Some(want);
                 }
                 false
@@ -145,9 +144,9 @@ impl Answers {
         }
     }
 
-    /// What the agent's mediators hear, from now on. `present`: whether there is such an
-    /// agent, where nothing else is known of it.
-    pub fn hear(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<LatestAnswer> {
+    /// Returns a receiver of the agent's answers. If the agent has none yet, `present` says whether
+    /// the Agent exists: without it, the answer is that it was deleted.
+    pub fn subscribe(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<LatestAnswer> {
         let mut state = self.state();
         if state.agents.len() >= state.forget_at.max(FORGET_FROM) {
             state.forget();
@@ -169,7 +168,7 @@ impl Answers {
 }
 
 impl State {
-    /// What nobody waits for and says nothing but "gone" can be made again.
+    /// Drops answers without a floor that no request waits for. They can be made again.
     fn forget(&mut self) {
         self.agents.retain(|_, sender| {
             sender.receiver_count() > 0
@@ -206,28 +205,28 @@ mod tests {
         }
     }
 
-    fn down(heard: &watch::Receiver<LatestAnswer>) -> Option<LinkDown> {
-        let body = heard.borrow().as_ref()?.body();
-        Some(serde_json::from_slice(&body).expect("a mediator reads it"))
+    fn down(receiver: &watch::Receiver<LatestAnswer>) -> Option<LinkDown> {
+        let body = receiver.borrow().as_ref()?.body();
+        Some(serde_json::from_slice(&body).expect("a mediator decodes the answer"))
     }
 
-    fn published(seq: u64, took_away: bool) -> Option<Publication> {
-        Some(Publication { seq, took_away })
+    fn published(seq: u64, revokes: bool) -> Option<Publication> {
+        Some(Publication { seq, revokes })
     }
 
     #[test]
     fn an_agent_that_was_not_compiled_yet_has_no_answer() {
         let answers = Answers::default();
         answers.begin(100);
-        let heard = answers.hear(&otter(), true);
-        assert_eq!(down(&heard), None);
+        let receiver = answers.subscribe(&otter(), true);
+        assert_eq!(down(&receiver), None);
         assert_eq!(
             answers.publish(&otter(), Some(&floor(&["a"]))),
             published(101, false)
         );
-        assert!(heard.has_changed().unwrap());
+        assert!(receiver.has_changed().unwrap());
         assert_eq!(
-            down(&heard).unwrap(),
+            down(&receiver).unwrap(),
             LinkDown {
                 seq: 101,
                 want: None,
@@ -238,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_wakes_and_only_less_takes_away() {
+    fn only_a_changed_floor_wakes_and_only_a_smaller_one_revokes() {
         let answers = Answers::default();
         answers.begin(0);
-        let mut heard = answers.hear(&otter(), true);
+        let mut receiver = answers.subscribe(&otter(), true);
         let publish = |floor: Option<Floor>| answers.publish(&otter(), floor.as_ref());
         assert_eq!(publish(Some(floor(&["a", "b"]))), published(1, false));
-        heard.mark_unchanged();
+        receiver.mark_unchanged();
         assert_eq!(publish(Some(floor(&["a", "b"]))), None);
         answers.want(
             &otter(),
@@ -253,37 +252,43 @@ mod tests {
                 credentials: "c1".into(),
             }),
         );
-        assert!(!heard.has_changed().unwrap());
-        assert_eq!(down(&heard).unwrap().want.unwrap().manifest, "m1");
+        assert!(!receiver.has_changed().unwrap());
+        assert_eq!(down(&receiver).unwrap().want.unwrap().manifest, "m1");
         assert_eq!(publish(Some(floor(&["a"]))), published(2, true));
         assert_eq!(publish(Some(floor(&["a", "b"]))), published(3, false));
-        // Waited for once, however often it changed; what is written is still known.
-        assert!(heard.has_changed().unwrap());
-        let latest = down(&heard).unwrap();
+        // Several changes wake once, and the digests are kept.
+        assert!(receiver.has_changed().unwrap());
+        let latest = down(&receiver).unwrap();
         assert_eq!(
             (latest.seq, latest.want.unwrap().manifest),
             (3, "m1".into())
         );
         assert_eq!(publish(None), published(4, true));
-        assert_eq!(down(&heard).unwrap().agent, AgentPresence::Deleted);
+        assert_eq!(down(&receiver).unwrap().agent, AgentPresence::Deleted);
         assert_eq!(publish(None), None);
         assert_eq!(publish(Some(floor(&["a"]))), published(5, false));
     }
 
     #[test]
-    fn nobodys_agents_are_deleted_ones_and_are_not_remembered() {
+    fn unknown_agents_are_answered_as_deleted_and_not_remembered() {
         let answers = Answers::default();
         answers.begin(7);
         answers.publish(&otter(), Some(&floor(&["a"])));
         let mut last = 8;
         for number in 0..1_000 {
-            let heard = answers.hear(&ObjectRef::new("pond", format!("newt-{number}")), false);
-            let answer = down(&heard).unwrap();
+            let receiver =
+                answers.subscribe(&ObjectRef::new("pond", format!("newt-{number}")), false);
+            let answer = down(&receiver).unwrap();
             assert_eq!((answer.agent, answer.floor), (AgentPresence::Deleted, None));
             assert!(answer.seq > last, "numbers rise");
             last = answer.seq;
         }
         assert!(answers.state().agents.len() <= FORGET_FROM);
-        assert!(down(&answers.hear(&otter(), true)).unwrap().floor.is_some());
+        assert!(
+            down(&answers.subscribe(&otter(), true))
+                .unwrap()
+                .floor
+                .is_some()
+        );
     }
 }

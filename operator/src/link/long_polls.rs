@@ -1,7 +1,7 @@
-//! The requests that wait for an answer: at most one of each pod.
+//! The requests that wait for an answer, at most one per pod.
 //!
-//! A second request of the same pod ends the first, which an honest sender has given up. So no pod
-//! holds more of this process than one request.
+//! A second request of a pod ends the first, which an honest mediator has given up. So a pod occupies
+//! at most one request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,36 +15,37 @@ use tokio::sync::oneshot;
 pub struct LongPolls {
     pods: Mutex<HashMap<String, PollSlot>>,
     next: AtomicU64,
-    held: Gauge,
+    gauge: Gauge,
 }
 
 #[derive(Debug)]
 struct PollSlot {
     number: u64,
-    _ends_with_this: oneshot::Sender<std::convert::Infallible>,
+    _end: oneshot::Sender<std::convert::Infallible>,
 }
 
-/// A request that waits, until it is dropped.
+/// A waiting request; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct LongPoll {
-    holds: Arc<LongPolls>,
+    all: Arc<LongPolls>,
     pod: String,
     number: u64,
     superseded: oneshot::Receiver<std::convert::Infallible>,
 }
 
 impl LongPolls {
-    /// `held` says how many there are.
-    pub fn new(held: Gauge) -> Arc<Self> {
-        held.set(0);
+    /// `gauge` counts the waiting requests.
+    pub fn new(gauge: Gauge) -> Arc<Self> {
+        gauge.set(0);
         Arc::new(Self {
             pods: Mutex::default(),
             next: AtomicU64::new(0),
-            held,
+            gauge,
         })
     }
 
-    pub fn hold(self: &Arc<Self>, pod: &str) -> LongPoll {
+    /// Registers a waiting request of a pod, and ends an earlier one.
+    pub fn begin(self: &Arc<Self>, pod: &str) -> LongPoll {
         let (sender, superseded) = oneshot::channel();
         let mut pods = self.pods();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -52,12 +53,12 @@ impl LongPolls {
             pod.to_owned(),
             PollSlot {
                 number,
-                _ends_with_this: sender,
+                _end: sender,
             },
         );
         self.count(&pods);
         LongPoll {
-            holds: Arc::clone(self),
+            all: Arc::clone(self),
             pod: pod.to_owned(),
             number,
             superseded,
@@ -69,12 +70,13 @@ impl LongPolls {
     }
 
     fn count(&self, pods: &HashMap<String, PollSlot>) {
-        self.held.set(i64::try_from(pods.len()).unwrap_or(i64::MAX));
+        self.gauge
+            .set(i64::try_from(pods.len()).unwrap_or(i64::MAX));
     }
 }
 
 impl LongPoll {
-    /// Returns when a later request of the same pod waits.
+    /// Returns once a later request of the same pod waits.
     pub async fn superseded(&mut self) {
         if let Ok(never) = (&mut self.superseded).await {
             match never {}
@@ -84,14 +86,14 @@ impl LongPoll {
 
 impl Drop for LongPoll {
     fn drop(&mut self) {
-        let mut pods = self.holds.pods();
+        let mut pods = self.all.pods();
         if pods
             .get(&self.pod)
-            .is_some_and(|holding| holding.number == self.number)
+            .is_some_and(|waiting| waiting.number == self.number)
         {
             pods.remove(&self.pod);
         }
-        self.holds.count(&pods);
+        self.all.count(&pods);
     }
 }
 
@@ -102,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_request_of_a_pod_waits_and_no_other() {
+    fn a_later_request_of_a_pod_ends_the_earlier_one() {
         let gauge = Gauge::default();
-        let holds = LongPolls::new(gauge.clone());
-        let mut first = holds.hold("otter-1");
-        let mut other = holds.hold("otter-2");
+        let long_polls = LongPolls::new(gauge.clone());
+        let mut first = long_polls.begin("otter-1");
+        let mut other = long_polls.begin("otter-2");
         assert_eq!(gauge.get(), 2);
         assert!(first.superseded().now_or_never().is_none());
-        let mut second = holds.hold("otter-1");
+        let mut second = long_polls.begin("otter-1");
         assert!(first.superseded().now_or_never().is_some());
         assert!(other.superseded().now_or_never().is_none());
         assert_eq!(gauge.get(), 2);
@@ -118,6 +120,6 @@ mod tests {
         assert_eq!(gauge.get(), 2);
         drop((second, other));
         assert_eq!(gauge.get(), 0);
-        assert!(holds.pods().is_empty());
+        assert!(long_polls.pods().is_empty());
     }
 }

@@ -1,11 +1,14 @@
-//! The link: mediators say what they have loaded and counted, and hear what is left of it.
+//! The link: mediators report their loaded digests and counters, and are answered with the allowlist
+//! of the tools that may still run.
 //!
-//! Reading order: the sender's identity ([`review`]); what was said ([`reports`]); what is
-//! answered ([`answers`]) and to whom it is held ([`long_polls`]); how long taking away took
-//! ([`revocations`]); all of that together ([`state`]); one message ([`serve`]). Connections are the crate's `listen`. Invariants: nothing
-//! in a message's body names its sender; only the leader answers, only once everything is
-//! listed, and of an agent only once it has compiled it; an answer carries no secret, URL or
-//! schema; nobody waits for a mediator.
+//! Reading order: the sender's identity ([`review`]); the reports ([`reports`]); the answers
+//! ([`answers`]) and the requests that wait for them ([`long_polls`]); the duration of revocations
+//! ([`revocations`]); the three stores together ([`state`]); one message ([`serve`]). Connections are
+//! the crate's `listen`.
+//!
+//! Invariants: a message's body does not name its sender. Only the leader answers, once all objects
+//! are listed and the agent is compiled. An answer carries no secret, URL or schema. No part of the
+//! operator waits for a mediator.
 
 pub mod answers;
 pub mod long_polls;

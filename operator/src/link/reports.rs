@@ -1,9 +1,9 @@
-//! What mediators have said, per pod, and what it adds up to per agent.
+//! The latest report of each pod, and the sums per agent.
 //!
-//! Pure. Counters are cumulative per (pod, epoch) and merged by maximum, so a repeated or
-//! late message counts once. What a pod counted stays counted when it is gone. Bounded: one
-//! entry per living pod, one epoch each (an earlier one is summed up), texts cut, counters and
-//! times within what an Agent's status can hold, whatever a mediator says.
+//! Pure. Counters are cumulative per (pod, epoch) and merged by maximum, so a repeated or late
+//! message counts once. The counters of a deleted pod stay in the sum. Bounded: one entry per living
+//! pod, with one epoch (earlier ones are summed up). Texts are cut, and counters and times are kept
+//! within what an Agent's status can hold, because a mediator may be hostile.
 
 use std::collections::HashMap;
 
@@ -11,38 +11,39 @@ use jiff::{SignedDuration, Timestamp};
 use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{Digests, LONGEST_TEXT, LinkUp, MOST_WITHHELD, RunnerAccess, Usage};
 
-/// The most that a counter says. Larger integers are no integers to many readers of JSON, and
-/// past 2^63 the API server refuses the whole status.
+/// Limit of a counter. Many readers of JSON cannot represent larger integers, and past 2^63 the API
+/// server refuses the whole status.
 const MOST: u64 = (1 << 53) - 1;
-/// A mediator's clock may be this far ahead. A call that is later than now would hide all others.
+/// Limit of how far a mediator's clock may be ahead. A call in the future would hide all others.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// A pod as the TokenReview and the pod's own labels name it.
+/// The pod that sent a report, from the TokenReview and the pod's labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sender {
     pub uid: String,
     pub pod: String,
     pub agent: ObjectRef,
-    /// The pod was made before this leader began: what it counted until its first report
-    /// may be in the agent's status already.
+    /// The pod was created before this leader began, so the counters of its first report may be in
+    /// the agent's status already.
     pub older_than_leader: bool,
 }
 
-/// What one pod said last.
+/// The latest report of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodReport {
     pub pod: String,
     pub agent: ObjectRef,
     pub loaded: Option<Digests>,
-    /// Why the files that are there are not loaded.
+    /// The reason why the mounted files are not loaded.
     pub error: Option<String>,
-    /// `tool: reason`.
+    /// Withheld tools, as `tool: reason`.
     pub withheld: Vec<String>,
-    /// How the mediator answered the runner's token.
+    /// The mediator's answer to the runner's token.
     pub runner: Option<RunnerAccess>,
     epoch: String,
-    /// What this epoch had counted when it was first heard of, and now.
+    /// The counters of this epoch that are part of the agent's status already.
     baseline: Counters,
+    /// The counters of this epoch now.
     latest: Counters,
 }
 
@@ -101,16 +102,16 @@ impl Counters {
     }
 }
 
-/// What an agent's pods have counted that is not in [`PodReport`] of a living epoch.
+/// The counters of an agent's deleted pods and earlier epochs, and its last call.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     settled: Counters,
     last_call: Option<String>,
 }
 
-/// What a report changed.
+/// The parts of an agent's status that a report changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct ReportChange {
     /// Loaded digests, error or withheld tools.
     pub state: bool,
     pub usage: bool,
@@ -123,7 +124,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// What the agent's status says so far: counting goes on from there.
+    /// Starts an agent's counters from its status, unless the agent is known already.
     pub fn begin(&mut self, agent: &ObjectRef, counted: &Usage) {
         self.agents.entry(agent.clone()).or_insert_with(|| Tally {
             settled: Counters::of(counted).bounded(),
@@ -131,11 +132,12 @@ impl Reports {
         });
     }
 
-    pub fn report(&mut self, sender: &Sender, up: &LinkUp, now: Timestamp) -> News {
+    /// Merges a report; returns what it changed.
+    pub fn merge(&mut self, sender: &Sender, up: &LinkUp, now: Timestamp) -> ReportChange {
         let counted = Counters::of(&up.usage).bounded();
         let known = self.agents.contains_key(&sender.agent);
         let tally = self.agents.entry(sender.agent.clone()).or_default();
-        // RFC 3339 in UTC compares as text.
+        // Times in RFC 3339 and UTC can be compared as text.
         let last_call = last_call(&up.usage, now);
         let newer = last_call > tally.last_call;
         if newer {
@@ -174,47 +176,47 @@ impl Reports {
                         latest: counted,
                     },
                 );
-                News {
+                ReportChange {
                     state: true,
                     usage: newer || counted != baseline,
                 }
             }
-            Some(said) => {
-                if said.epoch != cut(&up.epoch) {
-                    tally.settled = tally.settled.plus(said.delta());
-                    said.epoch = cut(&up.epoch);
-                    said.baseline = Counters::default();
-                    said.latest = Counters::default();
+            Some(report) => {
+                if report.epoch != cut(&up.epoch) {
+                    tally.settled = tally.settled.plus(report.delta());
+                    report.epoch = cut(&up.epoch);
+                    report.baseline = Counters::default();
+                    report.latest = Counters::default();
                 }
-                let latest = said.latest.zip(counted, u64::max);
-                let news = News {
-                    state: said.loaded != loaded
-                        || said.error != error
-                        || said.withheld != withheld
-                        || said.runner != up.runner,
-                    usage: newer || latest != said.latest,
+                let latest = report.latest.zip(counted, u64::max);
+                let change = ReportChange {
+                    state: report.loaded != loaded
+                        || report.error != error
+                        || report.withheld != withheld
+                        || report.runner != up.runner,
+                    usage: newer || latest != report.latest,
                 };
-                said.latest = latest;
-                said.loaded = loaded;
-                said.error = error;
-                said.withheld = withheld;
-                said.runner = up.runner;
-                news
+                report.latest = latest;
+                report.loaded = loaded;
+                report.error = error;
+                report.withheld = withheld;
+                report.runner = up.runner;
+                change
             }
         }
     }
 
-    /// The pod is gone; what it counted stays.
-    pub fn gone(&mut self, uid: &str) {
-        if let Some(said) = self.pods.remove(uid) {
-            let tally = self.agents.entry(said.agent.clone()).or_default();
-            tally.settled = tally.settled.plus(said.delta());
+    /// Drops a deleted pod and adds its counters to the agent's sum.
+    pub fn remove_pod(&mut self, uid: &str) {
+        if let Some(report) = self.pods.remove(uid) {
+            let tally = self.agents.entry(report.agent.clone()).or_default();
+            tally.settled = tally.settled.plus(report.delta());
         }
     }
 
     pub fn forget_agent(&mut self, agent: &ObjectRef) {
         self.agents.remove(agent);
-        self.pods.retain(|_, said| said.agent != *agent);
+        self.pods.retain(|_, report| report.agent != *agent);
     }
 
     pub fn pod(&self, uid: &str) -> Option<&PodReport> {
@@ -225,14 +227,14 @@ impl Reports {
         self.pods.len()
     }
 
-    /// When each agent called a tool last, if it ever did.
+    /// Returns the time of each agent's last call, for agents that have called a tool.
     pub fn last_calls(&self) -> Vec<(ObjectRef, String)> {
         let last =
             |(agent, tally): (&ObjectRef, &Tally)| Some((agent.clone(), tally.last_call.clone()?));
         self.agents.iter().filter_map(last).collect()
     }
 
-    /// [`Self::usage`] of several agents, with one look at the pods.
+    /// Returns [`Self::usage`] of several agents, in one pass over the pods.
     pub fn usages(&self, agents: &[ObjectRef]) -> HashMap<ObjectRef, Usage> {
         let mut sums: HashMap<&ObjectRef, (Counters, Option<String>)> = agents
             .iter()
@@ -241,9 +243,9 @@ impl Reports {
                 (agent, (tally.settled, tally.last_call))
             })
             .collect();
-        for said in self.pods.values() {
-            if let Some((sum, _)) = sums.get_mut(&said.agent) {
-                *sum = sum.plus(said.delta());
+        for report in self.pods.values() {
+            if let Some((sum, _)) = sums.get_mut(&report.agent) {
+                *sum = sum.plus(report.delta());
             }
         }
         sums.into_iter()
@@ -251,7 +253,7 @@ impl Reports {
             .collect()
     }
 
-    /// Everything the agent's pods have counted.
+    /// Returns the sum of an agent's counters over all its pods, living and deleted.
     pub fn usage(&self, agent: &ObjectRef) -> Usage {
         let mut usages = self.usages(std::slice::from_ref(agent));
         usages.remove(agent).unwrap_or_default()
@@ -264,13 +266,13 @@ impl PodReport {
     }
 }
 
-/// When the pod called a tool last, in UTC. A time that cannot have been is none.
+/// Returns the time of the pod's last call, in UTC; `None` if the time is impossible.
 fn last_call(usage: &Usage, now: Timestamp) -> Option<String> {
     let at: Timestamp = usage.last_call.as_deref()?.parse().ok()?;
     (at >= Timestamp::UNIX_EPOCH && now.duration_until(at) <= CLOCK_SKEW).then(|| at.to_string())
 }
 
-/// A mediator may be hostile: its texts end up in status.
+/// Removes control characters from a mediator's text and cuts it, since it is copied to the status.
 fn cut(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     toolcrib_bounds::cut(&plain, LONGEST_TEXT).into_owned()
@@ -329,35 +331,35 @@ mod tests {
     fn late_and_repeated_messages_count_once() {
         let mut reports = Reports::default();
         assert_eq!(
-            reports.report(&sender("a", false), &up("e1", 3), now()),
-            News {
+            reports.merge(&sender("a", false), &up("e1", 3), now()),
+            ReportChange {
                 state: true,
                 usage: true
             }
         );
         assert_eq!(
-            reports.report(&sender("a", false), &up("e1", 5), now()),
-            News {
+            reports.merge(&sender("a", false), &up("e1", 5), now()),
+            ReportChange {
                 state: false,
                 usage: true
             }
         );
         assert_eq!(
-            reports.report(&sender("a", false), &up("e1", 3), now()),
-            News::default()
+            reports.merge(&sender("a", false), &up("e1", 3), now()),
+            ReportChange::default()
         );
         assert_eq!(calls(&reports), 5);
     }
 
     #[test]
-    fn a_restarted_mediator_and_a_pod_that_is_gone_stay_counted() {
+    fn counters_outlive_restarts_and_deleted_pods() {
         let mut reports = Reports::default();
-        reports.report(&sender("a", false), &up("e1", 5), now());
-        reports.report(&sender("a", false), &up("e2", 2), now());
-        reports.report(&sender("b", false), &up("e1", 10), now());
+        reports.merge(&sender("a", false), &up("e1", 5), now());
+        reports.merge(&sender("a", false), &up("e2", 2), now());
+        reports.merge(&sender("b", false), &up("e1", 10), now());
         assert_eq!(calls(&reports), 17);
-        reports.gone("a");
-        reports.gone("b");
+        reports.remove_pod("a");
+        reports.remove_pod("b");
         assert_eq!((calls(&reports), reports.pods()), (17, 0));
     }
 
@@ -371,15 +373,15 @@ mod tests {
                 ..Usage::default()
             },
         );
-        // Its 40 are among the 100.
+        // The pod's 40 calls are among the 100 of the status.
         assert!(
             !reports
-                .report(&sender("old", true), &up("e1", 40), now())
+                .merge(&sender("old", true), &up("e1", 40), now())
                 .usage
         );
-        reports.report(&sender("new", false), &up("e1", 7), now());
+        reports.merge(&sender("new", false), &up("e1", 7), now());
         assert_eq!(calls(&reports), 107);
-        reports.report(&sender("old", true), &up("e1", 45), now());
+        reports.merge(&sender("old", true), &up("e1", 45), now());
         assert_eq!(calls(&reports), 112);
     }
 
@@ -388,10 +390,10 @@ mod tests {
         let mut reports = Reports::default();
         let mut hostile = up(&"e".repeat(10_000), 1);
         hostile.error = Some(format!("\u{1b}[2J{}", "x".repeat(10_000)));
-        reports.report(&sender("a", false), &hostile, now());
-        let said = reports.pod("a").unwrap();
-        assert!(said.error.as_ref().unwrap().chars().count() <= LONGEST_TEXT);
-        assert!(!said.error.as_ref().unwrap().contains('\u{1b}'));
+        reports.merge(&sender("a", false), &hostile, now());
+        let report = reports.pod("a").unwrap();
+        assert!(report.error.as_ref().unwrap().chars().count() <= LONGEST_TEXT);
+        assert!(!report.error.as_ref().unwrap().contains('\u{1b}'));
     }
 
     /// Past 2^63 the API server would refuse every later status of the Agent.
@@ -402,25 +404,25 @@ mod tests {
         for (uid, epoch) in [("a", "e1"), ("a", "e2"), ("b", "e1")] {
             let mut hostile = up(epoch, u64::MAX);
             hostile.usage = Counters([u64::MAX; 7]).usage(None);
-            reports.report(&sender(uid, false), &hostile, now());
+            reports.merge(&sender(uid, false), &hostile, now());
             assert_eq!(all(&reports.usage(&otter())), 7 * MOST);
         }
-        reports.gone("a");
-        reports.gone("b");
+        reports.remove_pod("a");
+        reports.remove_pod("b");
         assert_eq!(all(&reports.usage(&otter())), 7 * MOST);
-        // Of a status that an earlier release wrote.
+        // Counters of a status that an earlier release wrote.
         let heron = ObjectRef::new("pond", "heron");
         reports.begin(&heron, &Counters([u64::MAX; 7]).usage(None));
         assert_eq!(all(&reports.usage(&heron)), 7 * MOST);
     }
 
     #[test]
-    fn a_last_call_that_cannot_have_been_is_none() {
+    fn an_impossible_time_of_the_last_call_is_ignored() {
         let mut reports = Reports::default();
         let mut say = |at: &str| {
             let mut up = up("e1", 1);
             up.usage.last_call = Some(at.to_owned());
-            reports.report(&sender("a", false), &up, now());
+            reports.merge(&sender("a", false), &up, now());
             reports.usage(&otter()).last_call
         };
         for never in [

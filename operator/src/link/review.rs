@@ -1,8 +1,8 @@
-//! Whose token it is: a TokenReview with the link's audience.
+//! Authentication of mediators: a TokenReview with the link's audience.
 //!
-//! The answer is kept for a minute, by the token's hash: ten thousand mediators report every
-//! 15 s. That a pod still exists is looked up in the pod table for every message, so a
-//! deleted pod is refused at once all the same.
+//! The result is cached for a minute by the token's hash, since ten thousand mediators report every
+//! 15 s. Each message looks its pod up in the pod table as well, so a deleted pod is refused at
+//! once.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,12 +16,13 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use toolcrib_compile::names;
 
+/// Lifetime of a cached result.
 const KEEP: Duration = Duration::from_secs(60);
-/// Twice the pods of the largest cluster that is promised for.
+/// Limit of cached results: twice the pods of the largest supported cluster.
 const CAPACITY: usize = 20_000;
-/// Reviews at a time: a flood of tokens must not become one of the API server.
+/// Limit of reviews that run at the same time, so a flood of tokens does not reach the API server.
 const AT_ONCE: usize = 32;
-/// No ServiceAccount token is longer.
+/// Limit of a token's length in bytes. No ServiceAccount token is longer.
 const LONGEST_TOKEN: usize = 8 * 1024;
 
 /// The pod that a token was projected into.
@@ -43,7 +44,7 @@ pub enum ReviewError {
 pub struct Reviewer {
     api: Api<TokenReview>,
     asking: Semaphore,
-    kept: Mutex<HashMap<[u8; 32], (Instant, Bearer)>>,
+    cached: Mutex<HashMap<[u8; 32], (Instant, Bearer)>>,
     capacity: usize,
 }
 
@@ -56,32 +57,37 @@ impl Reviewer {
         Self {
             api: Api::all(client),
             asking: Semaphore::new(at_once),
-            kept: Mutex::new(HashMap::new()),
+            cached: Mutex::new(HashMap::new()),
             capacity,
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Instant, Bearer)>> {
-        self.kept.lock()
+    fn cached(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Instant, Bearer)>> {
+        self.cached.lock()
     }
 
-    fn remembered(&self, hash: &[u8; 32]) -> Option<Bearer> {
-        let kept = self.kept();
-        let (until, bearer) = kept.get(hash)?;
+    fn cached_bearer(&self, hash: &[u8; 32]) -> Option<Bearer> {
+        let cached = self.cached();
+        let (until, bearer) = cached.get(hash)?;
         (*until > Instant::now()).then(|| bearer.clone())
     }
 
+    /// Returns the pod of a token, from the cache or from the API server.
     pub async fn review(&self, token: &str) -> Result<Bearer, ReviewError> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Err(ReviewError::Refused);
         }
         let hash: [u8; 32] = Sha256::digest(token).into();
-        if let Some(bearer) = self.remembered(&hash) {
+        if let Some(bearer) = self.cached_bearer(&hash) {
             return Ok(bearer);
         }
-        let _turn = self.asking.acquire().await.expect("it is never closed");
-        // Whoever was before may have asked about the same one.
-        if let Some(bearer) = self.remembered(&hash) {
+        let _turn = self
+            .asking
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
+        // A request that had its turn before may have asked about the same token.
+        if let Some(bearer) = self.cached_bearer(&hash) {
             return Ok(bearer);
         }
         let review = TokenReview {
@@ -102,18 +108,18 @@ impl Reviewer {
             .and_then(bearer)
             .ok_or(ReviewError::Refused)?;
         let now = Instant::now();
-        let mut kept = self.kept();
-        if kept.len() >= self.capacity {
-            kept.retain(|_, (until, _)| *until > now);
+        let mut cached = self.cached();
+        if cached.len() >= self.capacity {
+            cached.retain(|_, (until, _)| *until > now);
         }
-        if kept.len() < self.capacity {
-            kept.insert(hash, (now + KEEP, bearer.clone()));
+        if cached.len() < self.capacity {
+            cached.insert(hash, (now + KEEP, bearer.clone()));
         }
         Ok(bearer)
     }
 }
 
-/// The pod of an answer that is about our audience and a pod's token.
+/// Returns the pod, if the token has the link's audience and was projected into a pod.
 fn bearer(status: &TokenReviewStatus) -> Option<Bearer> {
     if status.authenticated != Some(true)
         || !status
@@ -173,7 +179,7 @@ mod tests {
         bearer(&serde_json::from_value(answer).unwrap())
     }
 
-    /// Reviews that run, the most that ran at once, and all of them.
+    /// Counts the running reviews, the most that ran at once, and all of them.
     #[derive(Default)]
     struct ReviewCounts {
         now: AtomicUsize,
@@ -202,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reviews_and_what_is_kept_of_them_are_bounded() {
+    async fn concurrent_reviews_and_the_cache_are_bounded() {
         let counted = Arc::default();
         let reviewer = Reviewer::bounded(api_server(&counted), 3, 4);
         let tokens: Vec<String> = (0..20).map(|number| format!("token-{number}")).collect();
@@ -212,11 +218,11 @@ mod tests {
         }
         assert_eq!(counted.most.load(Ordering::Relaxed), 3);
         assert_eq!(counted.all.load(Ordering::Relaxed), 20);
-        assert_eq!(reviewer.kept().len(), 4);
+        assert_eq!(reviewer.cached().len(), 4);
     }
 
     #[tokio::test]
-    async fn many_that_come_with_one_token_ask_once() {
+    async fn concurrent_requests_with_one_token_share_a_review() {
         let counted = Arc::default();
         let reviewer = Reviewer::bounded(api_server(&counted), 1, 4);
         let reviews = (0..20).map(|_| reviewer.review("token"));

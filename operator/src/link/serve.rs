@@ -1,8 +1,7 @@
-//! One message of the link: whose it is, what it says, and the answer to it.
+//! One message of the link: its sender, its report, and the answer.
 //!
-//! A message that names the latest answer as the one that is in force is held until there is
-//! a newer one, or for as long as its sender asked for. Not here: what the answer is
-//! ([`super::answers`]).
+//! If the sender has the latest answer in force, the request is held until there is a newer one, or
+//! for as long as the sender asked. Not here: the content of an answer ([`super::answers`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use toolcrib_serve::part_of;
 
 use super::answers::LatestAnswer;
 use super::long_polls::LongPolls;
-use super::reports::{News, Sender};
+use super::reports::{ReportChange, Sender};
 use super::review::{Bearer, ReviewError, Reviewer};
 use super::state::State;
 use crate::leadership::Leadership;
@@ -31,30 +30,31 @@ use crate::metrics::{Metrics, Outcome};
 use crate::objects::store::StoreObject as _;
 use crate::objects::stores::Stores;
 
-/// The longest report, in KiB. One with all that it may say is under 12.
+/// Limit of a report, in KiB. A report with every field at its limit takes under 12.
 const BODY_KIB: u32 = 64;
 const _: () = assert!(BODY_KIB as usize * 1024 == LONGEST_REPORT);
-/// Reports that are being received, in KiB, of all mediators together.
+/// Limit of the reports that are being received from all mediators together, in KiB.
 const BODIES_KIB: usize = 16 * 1024;
-/// Bytes of a report that is too large that are read, so that its sender can read the refusal.
+/// Bytes of an oversized report that are received, so that its sender can read the refusal.
 const LONGEST_DISCARDED: usize = 4 * LONGEST_REPORT;
-/// A report is sent in one piece, so its sender holds its share of the bodies for a moment.
+/// Time for receiving a report. A report is sent in one piece, so it takes up room only briefly.
 const READ: Duration = Duration::from_secs(5);
+/// Time for the review of a token.
 const REVIEW: Duration = Duration::from_secs(10);
-/// However long a mediator asks for: shorter than what proxies on the way call idle.
+/// Limit of the time for which a request is held; shorter than the idle timeout of proxies.
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
-/// Of the link's listener.
+/// Bounds of the link's listener.
 pub const BOUNDS: Bounds = Bounds {
-    // Twice the pods that are promised for; a mediator needs one connection.
+    // Twice the supported number of pods; a mediator needs one connection.
     known: 20_000,
     // A node's pods may come from one address; no node runs more than a few hundred.
     known_of_one_address: 2_000,
-    // A new leader's mediators come all at once, and wait here for their tokens' reviews. Those
-    // that find no room try again.
+    // All mediators connect to a new leader at once, and wait here for their tokens' reviews.
+    // Mediators that find no room try again.
     strangers: 2_048,
     strangers_of_one_address: 32,
-    // A handshake, a head and a token's review.
+    // Time for a handshake, a head and a token's review.
     introduction: Duration::from_secs(20),
     idle: Duration::from_secs(10),
     // A token has 8 KiB at most.
@@ -62,33 +62,33 @@ pub const BOUNDS: Bounds = Bounds {
     lifetime: Some(Duration::from_secs(600)),
 };
 
-/// The link's listener, and what of the leader it uses.
+/// The link, and the parts of the leader that it uses.
 pub struct Link {
     pub leadership: Arc<Leadership>,
     pub stores: Stores,
     pub state: Arc<State>,
     pub metrics: Metrics,
     pub reviewer: Reviewer,
-    /// When this leader began.
+    /// The time at which this leader began.
     pub started: jiff::Timestamp,
     /// Called after each report.
-    pub on_news: Box<OnNews>,
+    pub on_report: Box<OnReport>,
 }
 
-/// Hears of an agent whose mediator has reported.
-pub type OnNews = dyn Fn(&ObjectRef, News) + Send + Sync;
+/// Called with the agent whose mediator has reported, and what the report changes.
+pub type OnReport = dyn Fn(&ObjectRef, ReportChange) + Send + Sync;
 
 /// One listener's state.
 struct Listener {
     link: Link,
-    holds: Arc<LongPolls>,
+    long_polls: Arc<LongPolls>,
     bodies: Semaphore,
 }
 
 impl Link {
     pub fn router(self) -> Router {
         let listener = Listener {
-            holds: LongPolls::new(self.metrics.link_held.clone()),
+            long_polls: LongPolls::new(self.metrics.link_held.clone()),
             bodies: Semaphore::new(BODIES_KIB),
             link: self,
         };
@@ -98,7 +98,7 @@ impl Link {
     }
 }
 
-/// Why a message is not taken.
+/// Reasons why a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     NotLeading,
@@ -108,7 +108,7 @@ enum Refusal {
     NoToken,
     TokenRefused,
     Unavailable,
-    /// No such pod, or it is no agent's.
+    /// The pod does not exist, or runs no agent.
     NoAgentPod,
     Malformed,
     TooLarge,
@@ -171,7 +171,8 @@ async fn message(
         .inc();
     match result {
         Ok(down) => ([(header::CONTENT_TYPE, "application/json")], down).into_response(),
-        // Closed: the Service may name another leader by now, and strangers need no second.
+        // The connection is closed: the Service may name another leader by now, and a client that is
+        // not authenticated needs no second request.
         Err(refusal) => {
             let close = [(header::CONNECTION, "close")];
             (refusal.status(), close, refusal.name()).into_response()
@@ -206,29 +207,29 @@ async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusa
         agent: agent.clone(),
         older_than_leader,
     };
-    let news = link.state.report(&sender, &up);
-    (link.on_news)(&agent, news);
+    let change = link.state.report(&sender, &up);
+    (link.on_report)(&agent, change);
 
     let present = link
         .stores
         .agents
         .get(&agent.namespace, &agent.name)
         .is_some();
-    let mut heard = link.state.hear(&agent, present);
+    let mut answers = link.state.subscribe(&agent, present);
     let (seen, hold) = (up.seen, Duration::from_millis(up.hold_ms));
     drop(up);
-    held(&listener.holds, &bearer.uid, &mut heard, seen, hold).await?;
-    // Much may have happened while it was held.
+    next_answer(&listener.long_polls, &bearer.uid, &mut answers, seen, hold).await?;
+    // Leadership and pod are checked again, since they may have changed while the request was held.
     may_answer(link)?;
     pod(link, &bearer)?;
-    let heard = heard.borrow();
-    let answer = heard.as_ref().ok_or(Refusal::NotCompiled)?;
+    let answer = answers.borrow();
+    let answer = answer.as_ref().ok_or(Refusal::NotCompiled)?;
     Ok(answer.body())
 }
 
 /// Reads the report, and drops its bytes.
 async fn read(bodies: &Semaphore, body: Body) -> Result<LinkUp, Refusal> {
-    // Of a length that is not said, the most.
+    // A body of unknown length reserves the most.
     let length = body.size_hint().upper().unwrap_or(u64::MAX);
     let kib = match u32::try_from(length.div_ceil(1024)) {
         Ok(kib) if kib <= BODY_KIB => kib.max(1),
@@ -241,7 +242,7 @@ async fn read(bodies: &Semaphore, body: Body) -> Result<LinkUp, Refusal> {
     let Ok(room) = tokio::time::timeout(READ, bodies.acquire_many(kib)).await else {
         return Err(Refusal::Busy);
     };
-    let _room = room.expect("never closed");
+    let _room = room.expect("the semaphore is never closed");
     match tokio::time::timeout(READ, axum::body::to_bytes(body, LONGEST_REPORT)).await {
         Ok(Ok(body)) => serde_json::from_slice(&body).map_err(|_| Refusal::Malformed),
         Ok(Err(_)) => Err(Refusal::TooLarge),
@@ -263,12 +264,12 @@ async fn discard(mut body: Body) {
         }
     };
     if tokio::time::timeout(READ, discarding).await.is_err() {
-        tracing::debug!("the rest of a report that is too large did not come in time");
+        tracing::debug!("receiving an oversized report timed out");
     }
 }
 
-/// A floor from empty stores would deny the fleet, and one of a leader that is none any more
-/// might give back what was taken away.
+/// Checks that this replica leads and that its stores are synced. A floor from empty stores would
+/// deny all agents, and a floor of a former leader might give back a revoked tool.
 fn may_answer(link: &Link) -> Result<(), Refusal> {
     if !link.leadership.holds() {
         return Err(Refusal::NotLeading);
@@ -285,14 +286,14 @@ async fn reviewed(link: &Link, token: &str) -> Result<Bearer, Refusal> {
         Ok(Ok(bearer)) => Ok(bearer),
         Ok(Err(ReviewError::Refused)) => Err(Refusal::TokenRefused),
         Ok(Err(ReviewError::Unavailable(error))) => {
-            tracing::warn!(%error, "token not reviewed");
+            tracing::warn!(%error, "TokenReview failed");
             Err(Refusal::Unavailable)
         }
         Err(_) => Err(Refusal::Unavailable),
     }
 }
 
-/// Whose pod it is, and whether it was made before this leader began.
+/// Returns the agent of a pod, and whether the pod was created before this leader began.
 fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
     let pod = link
         .stores
@@ -303,30 +304,30 @@ fn pod(link: &Link, bearer: &Bearer) -> Result<(ObjectRef, bool), Refusal> {
     let agent = pod.label(names::AGENT_LABEL).ok_or(Refusal::NoAgentPod)?;
     let older = pod
         .created
-        // Creation times are cut to the second.
+        // Creation times are rounded down to the second.
         .is_none_or(|created| created.as_second() < link.started.as_second());
     Ok((ObjectRef::new(&*bearer.namespace, agent), older))
 }
 
-/// Waits until there is an answer that the pod has not in force, or it is time to say the
-/// same again.
-async fn held(
-    holds: &Arc<LongPolls>,
+/// Waits until there is an answer that the pod does not have in force, or until the time is up and
+/// the latest answer is repeated.
+async fn next_answer(
+    long_polls: &Arc<LongPolls>,
     pod: &str,
-    heard: &mut watch::Receiver<LatestAnswer>,
+    answers: &mut watch::Receiver<LatestAnswer>,
     seen: u64,
     hold: Duration,
 ) -> Result<(), Refusal> {
     let hold = hold.min(LONGEST_HOLD);
-    // Up to a quarter less, so that those who came together do not come again together.
+    // Up to a quarter less, so that requests that arrived together do not return together.
     let until = Instant::now() + (hold - part_of(hold / 4));
-    let mut held = holds.hold(pod);
-    let news = heard.wait_for(|heard| heard.as_ref().is_some_and(|answer| answer.seq != seen));
+    let mut long_poll = long_polls.begin(pod);
+    let next = answers.wait_for(|answer| answer.as_ref().is_some_and(|answer| answer.seq != seen));
     tokio::select! {
-        // News first: a request that asks for no hold gets them too.
+        // ReportChange come first, so that a request with a hold of zero gets them too.
         biased;
-        news = news => news.map(drop).map_err(|_| Refusal::NotLeading),
-        () = held.superseded() => Err(Refusal::Superseded),
+        next = next => next.map(drop).map_err(|_| Refusal::NotLeading),
+        () = long_poll.superseded() => Err(Refusal::Superseded),
         () = tokio::time::sleep_until(until) => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
-//! What the mediators hear and have said, for as long as this replica leads.
+//! The link's state while this replica leads: answers, reports and open revocations.
 //!
-//! Here: the one place that holds [`Answers`], [`Reports`] and [`Revocations`], and counts what
-//! changes in them. Not here: connections, and who may say something ([`super::serve`]).
+//! Here: [`Answers`], [`Reports`] and [`Revocations`], and the metrics of their changes. Not here:
+//! connections and authentication ([`super::serve`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{Floor, LinkUp, Want};
 
 use super::answers::{Answers, LatestAnswer};
-use super::reports::{News, Reports, Sender};
+use super::reports::{ReportChange, Reports, Sender};
 use super::revocations::Revocations;
 use crate::metrics::Metrics;
 
@@ -47,7 +47,7 @@ impl State {
         self.answers.begin(seq);
     }
 
-    /// Takes back what this replica counts: another one leads.
+    /// Resets the gauges, since another replica leads.
     pub fn end(&self) {
         self.metrics.link_pods.set(0);
         self.metrics.revocations_open.set(0);
@@ -57,20 +57,20 @@ impl State {
         self.reports.lock()
     }
 
-    /// Publishes what is left of an agent's loaded files; `None`: the Agent was deleted. `since`
-    /// is the time of the event that led to it.
+    /// Publishes an agent's floor; `None`: the Agent was deleted. `since` is the time of the event
+    /// that caused the change.
     pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>, since: Option<Instant>) {
         let now = Instant::now();
         if let Some(published) = self.answers.publish(agent, floor)
-            && published.took_away
+            && published.revokes
         {
             tracing::info!(%agent, "revocation published");
             let since = since.unwrap_or(now);
-            self.revocations(|open| open.took_away(agent, since, published.seq, now));
+            self.revocations(|open| open.add(agent, since, published.seq, now));
         }
     }
 
-    /// Names the digests of the agent's files as they are written now.
+    /// Sets the digests of the agent's files as they are written now.
     pub fn want(&self, agent: &ObjectRef, want: Arc<Want>) {
         self.answers.want(agent, want);
     }
@@ -81,30 +81,34 @@ impl State {
     }
 
     pub fn pod_gone(&self, uid: &str) {
-        self.reports().gone(uid);
-        self.revocations(|open| open.gone(uid, Instant::now()));
+        self.reports().remove_pod(uid);
+        self.revocations(|open| open.remove_pod(uid, Instant::now()));
     }
 
     pub fn agent_gone(&self, agent: &ObjectRef) {
         self.reports().forget_agent(agent);
     }
 
-    /// The agent's answers from now on. See [`Answers::hear`].
-    pub(super) fn hear(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<LatestAnswer> {
-        self.answers.hear(agent, present)
+    /// Returns a receiver of the agent's answers. See [`Answers::subscribe`].
+    pub(super) fn subscribe(
+        &self,
+        agent: &ObjectRef,
+        present: bool,
+    ) -> watch::Receiver<LatestAnswer> {
+        self.answers.subscribe(agent, present)
     }
 
-    /// Takes a message over.
-    pub(super) fn report(&self, sender: &Sender, up: &LinkUp) -> News {
-        let (news, pods) = {
+    /// Records a report of a mediator.
+    pub(super) fn report(&self, sender: &Sender, up: &LinkUp) -> ReportChange {
+        let (change, pods) = {
             let mut reports = self.reports();
-            let news = reports.report(sender, up, jiff::Timestamp::now());
-            (news, reports.pods())
+            let change = reports.merge(sender, up, jiff::Timestamp::now());
+            (change, reports.pods())
         };
         self.metrics.link_pods.set(gauge(pods));
         let now = Instant::now();
-        self.revocations(|open| open.seen(&sender.agent, &sender.uid, up.seen, now));
-        news
+        self.revocations(|open| open.acknowledge(&sender.agent, &sender.uid, up.seen, now));
+        change
     }
 
     /// Changes the open revocations, and counts those that `change` completes.
@@ -131,7 +135,7 @@ mod tests {
         let tools: std::collections::BTreeMap<&str, &str> =
             tools.iter().map(|tool| (*tool, "v1:cut")).collect();
         serde_json::from_value(json!({"tools": tools, "feeds": [], "providers": []}))
-            .expect("a floor")
+            .expect("the JSON is a floor")
     }
 
     #[tokio::test(start_paused = true)]
@@ -147,12 +151,12 @@ mod tests {
         };
         let report = json!({"epoch": "e", "version": "1", "usage": {"requests": 0, "rounds": 0,
             "calls": 0, "failed": 0, "denied": 0, "prompt_tokens": 0, "completion_tokens": 0}});
-        let mut up: LinkUp = serde_json::from_value(report).expect("a report");
+        let mut up: LinkUp = serde_json::from_value(report).expect("the JSON is a report");
         state.begin(40);
         state.publish(&agent, Some(&floor(&["reed.cut"])), None);
-        let mut heard = state.hear(&agent, true);
-        let news = state.report(&sender, &up);
-        assert!(news.state);
+        let mut receiver = state.subscribe(&agent, true);
+        let change = state.report(&sender, &up);
+        assert!(change.state);
         assert_eq!(
             (metrics.link_pods.get(), metrics.revocations_open.get()),
             (1, 0)
@@ -160,7 +164,11 @@ mod tests {
 
         state.publish(&agent, Some(&floor(&[])), Some(Instant::now()));
         assert_eq!(metrics.revocations_open.get(), 1);
-        up.seen = heard.borrow_and_update().as_ref().expect("an answer").seq;
+        up.seen = receiver
+            .borrow_and_update()
+            .as_ref()
+            .expect("an answer")
+            .seq;
         assert_eq!(up.seen, 42);
         state.report(&sender, &up);
         assert_eq!(metrics.revocations_open.get(), 0);

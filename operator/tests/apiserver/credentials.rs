@@ -87,7 +87,7 @@ async fn credentials_are_added_removed_and_rotated() {
     assert!(tokens.iter().any(|token| token["sha256"] == *before));
     let note = harness.event("analyst", "TokenRotated").await;
     assert!(note.contains("toolcrib.dev/rotate"), "{note}");
-    assert!(note.contains("delete them to end it"), "{note}");
+    assert!(note.contains("delete the pods to end it"), "{note}");
 
     // Deleting the Secret invalidates its token.
     let tokens_before = tokens.clone();

@@ -1,4 +1,4 @@
-//! What this leader knows about agents and objects that the API server does not hold.
+//! The leader's state that is not in the API server.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::controller::queue::rate_limit::RateLimit;
 use crate::controller::queue::work::Work;
 use crate::controller::write::apply::AppliedState;
 
-/// State per agent, empty when a leader begins.
+/// The leader's state, which is empty when it begins.
 #[derive(Debug)]
 pub struct Memory {
-    /// Boxed: a map keeps half as much room again as it has entries.
+    /// State by agent, boxed because a map allocates room for more entries than it has.
     pub agents: HashMap<ObjectRef, Box<AgentMemory>>,
-    /// Findings that stand, as digests, by the object they were reported for.
+    /// Digests of the current findings, by the object that they were reported for.
     pub findings: HashMap<Work, BTreeSet<u64>>,
     pub usage: RateLimit,
     pub notices: Notices,
-    /// What each status should be, as a digest.
+    /// Digest of each wanted status.
     pub statuses: HashMap<Work, u64>,
 }
 
@@ -39,18 +39,19 @@ impl Default for Memory {
 
 #[derive(Clone, Debug, Default)]
 pub struct AgentMemory {
-    /// The object last found in place, by its role's number. An entry outlives its object: the API
-    /// server is asked once more before the object is made again.
+    /// The objects last seen in the API server, by the number of their role. An entry outlives its
+    /// object: the object is read again before it is created again.
     pub applied: [Option<AppliedState>; Role::ALL.len()],
-    /// The digests that are compiled and written, and since when. The mediators hear the same.
+    /// The digests that are compiled and written, and the time of the write. The link sends the
+    /// same to mediators.
     pub want: Option<(Arc<Want>, Instant)>,
     pub usage_written: Option<Instant>,
-    /// When its changed usage may be written.
+    /// Time at which its changed usage may be written.
     pub usage_slot: Option<Instant>,
 }
 
-/// The rate of Normal Events of all agents: a Surface that changes for ten thousand agents is
-/// no reason for ten thousand Events in the API server's store.
+/// A rate limiter for the Normal Events of all agents: a Surface that changes for ten thousand
+/// agents must not cause ten thousand Events.
 #[derive(Debug)]
 pub struct Notices(RateLimit);
 
@@ -61,15 +62,16 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// `false`: there were too many lately.
+    /// Takes a slot for an Event. False if the rate is exceeded.
     pub fn try_take(&mut self, now: Instant) -> bool {
         self.0.try_take(now, NOTICES_BURST)
     }
 }
 
+/// Interval between two Normal Events.
 const NOTICES_APART: Duration = Duration::from_millis(200);
-/// 150 Events at once.
+/// Slots of this time may be taken at once: 150 Events.
 const NOTICES_BURST: Duration = Duration::from_secs(30);
 
-/// Between two agents' usage: what ten thousand busy agents may cost the API server.
+/// Interval between the usage of two agents, which bounds the writes of ten thousand busy agents.
 const USAGE_APART: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! The state that the controller's tasks share: client, settings, stores, queue, and the state of
 //! each part.
 //!
-//! [`memory`] holds what the leader knows beyond the API server. Not here: what the tasks do.
+//! [`memory`] has the leader's state that is not in the API server. Not here: the tasks.
 
 pub mod memory;
 
@@ -38,7 +38,7 @@ pub struct Context {
     pub settings: Settings,
     pub stores: Stores,
     pub queue: Queue<Work>,
-    /// Filled by the work of this leader.
+    /// The index of dependents, which the leader's work fills.
     pub dependents: Dependents,
     pub metrics: Metrics,
     pub events: Events,
@@ -48,14 +48,14 @@ pub struct Context {
     pub leadership: Arc<Leadership>,
     pub certificate: Arc<LeaderCertificate>,
     pub link: Arc<Link>,
-    /// The tokens that open claw-api.
+    /// The tokens for claw-api.
     pub tokens: Arc<Tokens>,
-    /// Events that a revocation's time is counted from.
+    /// Times of the events from which revocations are measured.
     pub pending_since: PendingSince,
     memory: Mutex<Memory>,
 }
 
-/// Compilations at the same time.
+/// Most concurrent compilations.
 const COMPILATIONS: usize = 2;
 
 impl Context {
@@ -85,23 +85,23 @@ impl Context {
         self.memory.lock()
     }
 
-    /// The object last found in place, in that role for the agent.
+    /// The agent's object in this role, as last seen in the API server.
     pub fn applied(&self, agent: &ObjectRef, role: Role) -> Option<AppliedState> {
         self.memory().agents.get(agent)?.applied[role as usize]
     }
 
     pub fn set_applied(&self, agent: &ObjectRef, role: Role, applied: AppliedState) {
         let mut memory = self.memory();
-        let remembered = memory.agents.entry(agent.clone()).or_default();
-        remembered.applied[role as usize] = Some(applied);
+        let agent_memory = memory.agents.entry(agent.clone()).or_default();
+        agent_memory.applied[role as usize] = Some(applied);
     }
 
-    /// The digests last compiled and written for an agent, and since when.
+    /// The digests last compiled and written for an agent, and the time of the write.
     pub fn want(&self, agent: &ObjectRef) -> Option<(Arc<Want>, Instant)> {
         self.memory().agents.get(agent)?.want.clone()
     }
 
-    /// Whether this replica may act as the leader at this very moment.
+    /// Whether this replica is the leader and its lease still holds.
     pub fn leading(&self) -> bool {
         self.leadership.holds()
     }
@@ -113,7 +113,7 @@ impl Context {
         self.queue.close();
     }
 
-    /// Forgets what only a leader may rely on: another one may have written meanwhile.
+    /// Drops the state of an earlier leadership: another leader may have written meanwhile.
     pub fn forget(&self) {
         *self.memory() = Memory::default();
         self.pending_since.forget();
@@ -122,7 +122,7 @@ impl Context {
         self.link.begin(self.leadership.first_number());
     }
 
-    /// The link as compiled files name it; `None` until there are certificates.
+    /// The link's configuration in compiled files; `None` until there are certificates.
     pub fn link(&self) -> Option<LinkConfig> {
         let ca = self.certificate.authorities()?;
         Some(LinkConfig {
@@ -132,7 +132,7 @@ impl Context {
         })
     }
 
-    /// How compiled files have mediators resolve names.
+    /// The DNS settings of compiled files.
     pub fn dns(&self) -> Dns {
         let settings = &self.settings;
         dns::dns(
@@ -168,7 +168,7 @@ impl Context {
         }
     }
 
-    /// Whether a namespace is being deleted: nothing can be made in it any more.
+    /// Whether a namespace is deleted or being deleted, so that no object can be created in it.
     pub fn ending(&self, namespace: &str) -> bool {
         self.stores
             .namespaces
@@ -176,8 +176,8 @@ impl Context {
             .is_none_or(|namespace| namespace.meta().deletion_timestamp.is_some())
     }
 
-    /// Whether a status that was watched is another than this leader wants there: a leader
-    /// that was paused may still write, after this one has looked.
+    /// Whether a watched status differs from the one that this leader wants. A leader that was
+    /// paused may write a status after this one has.
     pub fn is_foreign(&self, work: &Work, status: u64) -> bool {
         let memory = self.memory();
         memory
@@ -186,7 +186,7 @@ impl Context {
             .is_some_and(|wanted| *wanted != status)
     }
 
-    /// Bookkeeping that follows a change of a store.
+    /// Updates the shared state after a change of a store.
     pub fn changed<K: StoreObject>(&self, change: &Change<K>) {
         let gone = change.new.is_none();
         if !gone {

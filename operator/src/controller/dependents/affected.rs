@@ -1,11 +1,10 @@
 //! Finds the work that a change of a watched object affects.
 //!
-//! Here: whether a change matters, and the keys of both versions. Not here: watching, and waiting
-//! in line.
+//! Here: whether a change matters, and the keys of both versions. Not here: watches, and the queue.
 //!
-//! Invariants: level-based; a key in line means "look again", never what happened. Both versions
-//! count, so the dependents of a reference that was removed look again. A change of
-//! status alone, including our own, affects no work.
+//! Invariants: level-based; a queued key means "reconcile", and does not carry the event. Both
+//! versions count, so the dependents of a removed reference are reconciled. A change of status
+//! alone, including the controller's own, affects no work.
 
 use std::collections::BTreeSet;
 
@@ -24,17 +23,17 @@ use crate::objects::metadata::ObjectMetadata;
 use crate::objects::store::{Change, Store, StoreObject};
 use crate::objects::stores::Stores;
 
-/// An object whose changes the controller is told of.
+/// A watched object.
 pub trait WatchedObject: StoreObject {
-    /// Whether anything that the controller reads may differ between two versions.
+    /// Whether two versions may differ in a field that the controller reads.
     fn differs(_old: &Self, _new: &Self) -> bool {
         true
     }
 
-    /// The keys whose answers this object is in.
+    /// The keys whose answers contain this object.
     fn keys(&self, stores: &Stores) -> BTreeSet<Key>;
 
-    /// The work that is about this very object, or that writes it.
+    /// The work that reconciles or writes this object.
     fn own_work(&self) -> Option<Work>;
 
     /// A digest of the status, for a kind whose status the controller writes.
@@ -43,7 +42,7 @@ pub trait WatchedObject: StoreObject {
     }
 }
 
-/// The work that is to look again after `change`, which is in the stores already.
+/// The work that `change` affects. The stores must contain the change already.
 pub fn affected<K: WatchedObject>(
     change: &Change<K>,
     stores: &Stores,
@@ -65,7 +64,7 @@ pub fn affected<K: WatchedObject>(
     affected
 }
 
-/// All work there is, for a start and for the periodic second look.
+/// All work, for the start and for the resync.
 pub fn everything(stores: &Stores) -> BTreeSet<Work> {
     fn add<K: Resource + Clone>(
         store: &Store<DecodedObject<K>>,
@@ -90,11 +89,11 @@ fn key(object: &impl StoreObject) -> ObjectRef {
     ObjectRef::new(id.namespace, id.name)
 }
 
-/// A kind of Toolcrib's.
+/// One of Toolcrib's kinds.
 trait ToolcribKind: KindWithStatus + Keys {
     const WORK: WorkKind;
 
-    /// The keys that an object of this name may be the answer to although it cannot be used.
+    /// The keys that an object of this name may have if it cannot be decoded.
     fn keys_unread(key: &ObjectRef, _: &Stores) -> BTreeSet<Key> {
         Key::of_object(Self::WORK.kind(), key).into()
     }
@@ -111,7 +110,7 @@ impl ToolcribKind for Surface {
 impl ToolcribKind for ToolGrant {
     const WORK: WorkKind = WorkKind::ToolGrant;
 
-    /// It may have named any agent of its namespace.
+    /// The keys of all agents of the namespace, since the grant may name any of them.
     fn keys_unread(key: &ObjectRef, stores: &Stores) -> BTreeSet<Key> {
         let agents = stores.agents.namespace(&key.namespace);
         let named = agents
@@ -131,7 +130,7 @@ impl ToolcribKind for ModelProvider {
 
 impl<K: ToolcribKind> WatchedObject for DecodedObject<K> {
     fn differs(old: &Self, new: &Self) -> bool {
-        // Its body was put out, or has come back, with no other version.
+        // The budget evicted or readmitted the body of the same version.
         if old.object.is_ok() != new.object.is_ok() {
             return true;
         }
@@ -166,7 +165,7 @@ fn rotation(meta: &ObjectMeta) -> Option<&String> {
 }
 
 impl WatchedObject for DecodedObject<Service> {
-    /// Services carry no generation; their spec is small enough to compare.
+    /// Compares the spec, which is small: Services have no generation.
     fn differs(old: &Self, new: &Self) -> bool {
         match (&old.object, &new.object) {
             (Ok(old), Ok(new)) => old.spec != new.spec,
@@ -187,7 +186,7 @@ impl WatchedObject for DecodedObject<Service> {
 }
 
 impl WatchedObject for MetaOf<Namespace> {
-    /// Its labels decide which surfaces of other namespaces its agents may use.
+    /// Compares the labels, which surfaces of other namespaces may select in their consent.
     fn differs(old: &Self, new: &Self) -> bool {
         old.meta().labels != new.meta().labels
     }
@@ -232,7 +231,7 @@ impl WatchedObject for ObjectMetadata<NetworkPolicy> {
 }
 
 impl WatchedObject for ObjectMetadata<Pod> {
-    /// A pod's own status changes often and says nothing to us.
+    /// Compares label and deletion: a pod's status changes often and does not matter.
     fn differs(old: &Self, new: &Self) -> bool {
         let read = |pod: &Self| (pod.label(names::AGENT_LABEL).map(str::to_owned), pod.ending);
         read(old) != read(new)

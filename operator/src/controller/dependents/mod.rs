@@ -1,15 +1,16 @@
-//! An index from the keys that compile asked for to the work that asked: the dependents of a change.
+//! An index from the keys that a compilation read to the work that read them: the dependents of a
+//! change.
 //!
-//! Here: the index. [`affected`] finds the work that a change affects. Not here: the questions and
-//! their keys (`toolcrib_compile`), and asking them (the controller's `snapshot`).
+//! Here: the index. [`affected`] finds the work that a change affects. Not here: the keys
+//! (`toolcrib_compile`), and reading the stores (the controller's `snapshot`).
 //!
 //! Invariants: a key is entered before the store is read for it, and a change is in the store before
 //! its keys are looked up here. So either the read sees the change, or the lookup finds the entry; no
-//! change falls between. Entries of a piece of work go only when a later observation, which is whole,
-//! did not need them.
+//! change is missed. An entry is removed only after a later, complete observation that does not need
+//! it.
 //!
-//! A key is kept as a digest of 8 bytes, which keeps 10,000 agents within a few MiB. Two keys
-//! with the same digest cost a compilation in vain.
+//! A key is kept as a digest of 8 bytes, so 10,000 agents take a few MiB. Two keys with the same
+//! digest cause a needless compilation at most.
 
 pub mod affected;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use super::snapshot::dns;
 
 #[derive(Debug, Default)]
 pub struct Dependents {
-    /// Its seeds are random, so that no object can be made to share a digest.
+    /// Has random seeds, so that users cannot create objects that share a digest.
     hasher: RandomState,
     entries: Mutex<Entries>,
 }
@@ -35,8 +36,8 @@ pub struct Dependents {
 #[derive(Debug, Default)]
 struct Entries {
     dependents: HashMap<u64, Vec<Arc<Work>>>,
-    /// The keys of each piece of work, in order.
-    looked_at: HashMap<Arc<Work>, Box<[u64]>>,
+    /// The keys of each piece of work, sorted.
+    keys_of: HashMap<Arc<Work>, Box<[u64]>>,
 }
 
 impl Dependents {
@@ -44,7 +45,7 @@ impl Dependents {
         self.entries.lock()
     }
 
-    /// The work that looked at one of the keys.
+    /// The work that depends on one of the keys.
     pub fn of<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> BTreeSet<Work> {
         let entries = self.entries();
         let digests = keys.into_iter().map(|key| self.hasher.hash_one(key));
@@ -57,11 +58,11 @@ impl Dependents {
         self.entries().dependents.contains_key(&digest)
     }
 
-    /// Begins an observation of `work`. There is one at a time for the same work.
+    /// Begins an observation of `work`. A piece of work has one observation at a time.
     pub fn observe(&self, work: &Work) -> Observation<'_> {
         let observation = self.begin(work);
         if work.is_agent() {
-            // By the settings: every agent's files name the name servers.
+            // Every agent's files contain the addresses of the name servers.
             observation.enter(&dns::key());
         }
         observation
@@ -69,7 +70,7 @@ impl Dependents {
 
     fn begin(&self, work: &Work) -> Observation<'_> {
         let entries = self.entries();
-        let known = entries.looked_at.get_key_value(work);
+        let known = entries.keys_of.get_key_value(work);
         let (work, before) = match known {
             Some((work, keys)) => (Arc::clone(work), keys.clone()),
             None => (Arc::new(work.clone()), Box::default()),
@@ -83,7 +84,7 @@ impl Dependents {
         }
     }
 
-    /// Removes the entries of work whose object is gone.
+    /// Removes the entries of work whose object was deleted.
     pub fn forget(&self, work: &Work) {
         let mut observation = self.begin(work);
         observation.is_whole = true;
@@ -95,21 +96,21 @@ impl Dependents {
     }
 }
 
-/// Enters the keys that one piece of work looks at. When it is dropped, the keys of earlier
-/// observations go if this one is whole; they stay if it was broken off.
+/// Enters the keys that a piece of work reads. Dropping a complete observation removes the keys of
+/// earlier observations; dropping an interrupted one keeps them.
 #[derive(Debug)]
 pub struct Observation<'a> {
     dependents: &'a Dependents,
     work: Arc<Work>,
-    /// The keys that are entered already, in order.
+    /// The keys of earlier observations, sorted.
     before: Box<[u64]>,
     now: Mutex<BTreeSet<u64>>,
     is_whole: bool,
 }
 
 impl Observation<'_> {
-    /// Enters a key. To be called before the answer is read. The object of the work itself is no
-    /// entry: its changes affect the work in any case.
+    /// Enters a key. Must be called before the answer is read. The work's own object has no entry,
+    /// since its changes affect the work in any case.
     pub fn enter(&self, key: &Key) {
         if self.is_own(key) {
             return;
@@ -119,13 +120,13 @@ impl Observation<'_> {
         if now.insert(digest) && self.before.binary_search(&digest).is_err() {
             let mut entries = self.dependents.entries();
             let works = entries.dependents.entry(digest);
-            // Most keys have one.
+            // Most keys have a single dependent.
             let works = works.or_insert_with(|| Vec::with_capacity(1));
             works.push(Arc::clone(&self.work));
         }
     }
 
-    /// Says whether the answers so far are all that the work needs.
+    /// Sets whether the keys so far are all that the work needs.
     pub fn set_whole(&mut self, is_whole: bool) {
         self.is_whole = is_whole;
     }
@@ -149,10 +150,10 @@ impl Drop for Observation<'_> {
             now.extend(self.before.iter().copied());
         }
         if now.is_empty() {
-            entries.looked_at.remove(&self.work);
+            entries.keys_of.remove(&self.work);
         } else {
             let keys = now.into_iter().collect();
-            entries.looked_at.insert(Arc::clone(&self.work), keys);
+            entries.keys_of.insert(Arc::clone(&self.work), keys);
         }
     }
 }

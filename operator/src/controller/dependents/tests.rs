@@ -1,4 +1,5 @@
-//! Which work looks again after a change, as recorded by compiling what was there before it.
+//! Tests that a change affects all work whose result it changes, by the keys of earlier
+//! compilations.
 
 use std::fmt::Debug;
 
@@ -19,14 +20,14 @@ use crate::controller::snapshot::tests::{
 use crate::objects::store::{Store, StoreWriter};
 use crate::objects::stores::{ScopedStore, Stores};
 
-/// Looks once for each work, and returns the results.
-fn look(
+/// Compiles or checks the object of each work, and returns the results.
+fn observe_all(
     stores: &Stores,
     material: &FromInputs,
     dependents: &Dependents,
     works: impl IntoIterator<Item = Work>,
 ) -> Vec<(Work, String)> {
-    let look = |work: Work| {
+    let observe = |work: Work| {
         let mut observation = dependents.observe(&work);
         let note = |key: &Key| observation.enter(key);
         let result = results(
@@ -38,10 +39,10 @@ fn look(
         drop(observation);
         (work, result)
     };
-    works.into_iter().map(look).collect()
+    works.into_iter().map(observe).collect()
 }
 
-/// Puts an object into its store. The work that this affects.
+/// Puts an object into its store, and returns the affected work.
 fn put<K>(
     store: &Store<K>,
     stores: &Stores,
@@ -130,17 +131,17 @@ where
     apply(store, stores, dependents, Event::Delete(object))
 }
 
-/// One change of one object.
+/// A change of an object.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
-    /// It becomes what it is in another world, which may be nothing.
+    /// Takes the object of another world, which may be absent there.
     Replace,
     Delete,
-    /// Its spec cannot be decoded any more.
+    /// Makes its spec undecodable.
     Break,
 }
 
-/// All objects that a result may be about.
+/// The work of every object that a world may have.
 fn works() -> impl Iterator<Item = Work> {
     OBJECTS.iter().map(|(kind, namespace, name, _)| {
         let kinds = [
@@ -159,9 +160,9 @@ fn works() -> impl Iterator<Item = Work> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(192) })]
 
-    /// Also after a second change, when the entries are those of the looks that the first one led to.
+    /// Covers later changes too, whose entries come from the work that the first change affected.
     #[test]
-    fn a_result_that_a_change_alters_is_looked_at_again(
+    fn a_change_affects_all_work_whose_result_it_changes(
         before in world(),
         other in world(),
         edits in prop::collection::vec(
@@ -173,7 +174,7 @@ proptest! {
         let dependents = Dependents::default();
         let mut world = before;
         let mut results: Vec<(Work, String)> =
-            look(&stores, &FromInputs(inputs(&world)), &dependents, works());
+            observe_all(&stores, &FromInputs(inputs(&world)), &dependents, works());
         for (which, edit) in edits {
             let names: BTreeSet<&String> = world.keys().chain(other.keys()).collect();
             let names: Vec<&String> = names.into_iter().collect();
@@ -200,15 +201,15 @@ proptest! {
             };
             world.extend(new.map(|text| (name.clone(), text)));
             let material = FromInputs(inputs(&world));
-            // Without entries of its own: the results as they are now.
-            let now = look(&stores, &material, &Dependents::default(), works());
+            // The current results, without entries in the index.
+            let now = observe_all(&stores, &material, &Dependents::default(), works());
             for ((work, was), (_, is)) in results.iter().zip(&now) {
                 prop_assert!(
                     was == is || affected.contains(work),
-                    "{edit:?} {name} changes {work:?}, which does not look again:\n{was}\n{is}"
+                    "{edit:?} {name} changes {work:?}, which is not affected:\n{was}\n{is}"
                 );
             }
-            look(&stores, &material, &dependents, affected);
+            observe_all(&stores, &material, &dependents, affected);
             results = now;
         }
     }
@@ -274,20 +275,20 @@ impl Pond {
             material: FromInputs(inputs(world)),
             dependents: Dependents::default(),
         };
-        pond.look(everything(&pond.stores));
+        pond.observe_all(everything(&pond.stores));
         pond
     }
 
-    fn look(&self, works: BTreeSet<Work>) {
-        look(&self.stores, &self.material, &self.dependents, works);
+    fn observe_all(&self, works: BTreeSet<Work>) {
+        observe_all(&self.stores, &self.material, &self.dependents, works);
     }
 
-    /// Puts an object. The work that looks again, as `KIND NAME`.
+    /// Puts an object, and returns the affected work as `KIND NAME`.
     fn put(&self, kind: Kind, object: Value) -> BTreeSet<String> {
         let affected = with_store!(kind, &self.stores, store => {
             put(store, &self.stores, &self.dependents, object)
         });
-        self.look(affected.clone());
+        self.observe_all(affected.clone());
         let named = affected
             .iter()
             .map(|work| format!("{} {}", work.kind.kind().name(), work.key.name));
@@ -302,7 +303,7 @@ fn check(affected: BTreeSet<String>, expected: &[&str]) {
 }
 
 #[test]
-fn a_grant_that_moves_affects_the_agents_of_both_versions() {
+fn a_changed_grant_affects_the_agents_of_both_versions() {
     let pond = Pond::new();
     let moved = toolcrib(
         "ToolGrant",
@@ -316,7 +317,7 @@ fn a_grant_that_moves_affects_the_agents_of_both_versions() {
 }
 
 #[test]
-fn status_alone_affects_nothing_and_a_rotation_does() {
+fn a_status_change_affects_nothing_and_a_rotation_affects_the_agent() {
     let pond = Pond::new();
     let spec = json!({"surfaces": [{"name": "reed"}]});
     let mut otter = toolcrib("Agent", meta("otter", "2", 1), spec);
@@ -350,7 +351,7 @@ fn a_service_and_a_credential_affect_the_users_of_their_surface() {
 }
 
 #[test]
-fn a_service_affects_the_surfaces_that_name_it_shortly_or_by_its_address() {
+fn a_service_affects_the_surfaces_that_use_its_short_name_or_address() {
     let named = [("lake", "http://perch.pond"), ("sea", "https://10.96.0.7")];
     let named = named.map(|(name, url)| ours("Surface", "pond", name, &format!("url: '{url}'")));
     let pond = Pond::of(&named.into());
@@ -372,7 +373,7 @@ fn a_service_affects_the_surfaces_that_name_it_shortly_or_by_its_address() {
     check(put(pike("3", "10.96.0.9")), &[]);
 }
 
-/// Every agent's files name its addresses.
+/// Every agent's files contain the addresses of the name servers.
 #[test]
 fn the_service_of_the_name_servers_affects_every_agent() {
     let pond = Pond::new();
@@ -389,7 +390,7 @@ fn the_service_of_the_name_servers_affects_every_agent() {
 }
 
 #[test]
-fn labels_of_a_namespace_affect_all_that_depends_on_consent() {
+fn labels_of_a_namespace_affect_all_dependents_of_consent() {
     let consent = "url: 'https://pike.test', consumers: {namespaces: {from: Selector, selector: {matchLabels: {team: reeds}}}}";
     let foreign = "surface: {name: pike, namespace: lake}, allow: ['*']";
     let world = [
@@ -453,7 +454,7 @@ fn a_grant_that_cannot_be_decoded_affects_every_agent_of_its_namespace() {
     check(pond.put(Kind::ToolGrant, broken("2")), &all);
 }
 
-/// A change between the read and its entry would affect nothing.
+/// Otherwise a change between the read and its entry would affect nothing.
 #[test]
 fn a_key_is_entered_before_its_answer_is_read() {
     let pond = Pond::of(&World::new());
@@ -481,7 +482,7 @@ fn a_key_is_entered_before_its_answer_is_read() {
 }
 
 #[test]
-fn an_observation_that_is_broken_off_keeps_the_entries_of_before() {
+fn an_interrupted_observation_keeps_earlier_entries() {
     let dependents = Dependents::default();
     let otter = WorkKind::Agent.work(ObjectRef::new("pond", "otter"));
     let [reed, mud] =
@@ -502,12 +503,13 @@ fn an_observation_that_is_broken_off_keeps_the_entries_of_before() {
     dependents.forget(&otter);
     assert_eq!(has(), [false, false]);
     assert!(dependents.entries().dependents.is_empty());
-    assert!(dependents.entries().looked_at.is_empty());
+    assert!(dependents.entries().keys_of.is_empty());
 }
 
-/// Each agent has a grant, looks at two surfaces with all that they name, and at what its namespace has.
+/// Each agent depends on a grant, on two surfaces with all their references, and on lists of its
+/// namespace.
 #[test]
-fn the_entries_of_ten_thousand_agents_take_few_mebibytes() {
+fn the_entries_of_ten_thousand_agents_take_less_than_ten_mebibytes() {
     let dependents = Dependents::default();
     let taken = allocation_counter::measure(|| {
         for number in 0..10_000 {

@@ -11,7 +11,7 @@ pub trait InLane: Clone + Ord {
 pub struct FairQueue<K> {
     /// Lanes with a queued key, in the order of their turns.
     turns: VecDeque<String>,
-    /// By arrival.
+    /// The keys of each lane, by the number of their arrival.
     lanes: HashMap<String, BTreeMap<u64, K>>,
     waiting: BTreeMap<K, u64>,
     arrivals: u64,
@@ -64,6 +64,7 @@ impl<K: InLane> FairQueue<K> {
         self.waiting.contains_key(key)
     }
 
+    /// Takes the oldest key of the lane whose turn it is.
     pub fn next(&mut self) -> Option<K> {
         let name = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&name)?;

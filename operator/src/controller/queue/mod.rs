@@ -40,7 +40,7 @@ pub enum Step {
     Write,
 }
 
-/// How work on a key ended.
+/// The outcome of work on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// Published; the `Write` step comes next.
@@ -56,11 +56,12 @@ pub enum Completion {
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_secs(120);
 
+/// The state of the queue.
 #[derive(Debug)]
 pub struct Line<K> {
     to_publish: FairQueue<K>,
     to_write: FairQueue<K>,
-    /// Keys in work; `true`: an event has named the key meanwhile.
+    /// Keys in work. `true` if an event has named the key meanwhile.
     running: HashMap<K, bool>,
     delayed: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,
@@ -88,7 +89,7 @@ impl<K: Key> Line<K> {
         }
         match key.begins() {
             Step::Publish => {
-                // The earlier publication does not cover this event.
+                // An earlier `Publish` step does not cover this event.
                 self.to_write.remove(&key);
                 self.to_publish.add(key);
             }
@@ -239,7 +240,7 @@ impl<K: Key> Queue<K> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Registered before looking, so that nothing added in between is missed.
+            // Registers before the check, so that no key added in between is missed.
             changed.as_mut().enable();
             let wake_at = {
                 let mut line = self.line();
@@ -302,10 +303,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_told_waits_for_no_write() {
+    fn publish_steps_do_not_wait_for_writes() {
         let now = Instant::now();
         let mut line = Line::default();
-        let say = |line: &mut Line<&'static str>| {
+        let publish = |line: &mut Line<&'static str>| {
             let key = line.next(Step::Publish, now)?;
             line.done(&key, Completion::Published, now);
             Some(key)
@@ -314,32 +315,36 @@ mod tests {
             line.add(key);
         }
         assert_eq!(line.next(Step::Write, now), Some("pond/a"));
-        assert_eq!(line.next(Step::Write, now), None, "told first");
+        assert_eq!(line.next(Step::Write, now), None, "not published yet");
         assert_eq!(
-            (say(&mut line), say(&mut line)),
+            (publish(&mut line), publish(&mut line)),
             (Some("pond/b!"), Some("pond/c!"))
         );
         assert_eq!(line.unsettled(), 3);
-        // There is more to tell of it before it was written.
+        // Another event arrives before the write.
         line.add("pond/b!");
         assert_eq!(
             (line.depth(), line.next(Step::Write, now)),
             (2, Some("pond/c!"))
         );
         assert_eq!(line.next(Step::Write, now), None);
-        assert_eq!(say(&mut line), Some("pond/b!"));
+        assert_eq!(publish(&mut line), Some("pond/b!"));
         assert_eq!(drain(&mut line, now), ["pond/b!"]);
-        assert_eq!(say(&mut line), None);
+        assert_eq!(publish(&mut line), None);
     }
 
     #[test]
-    fn an_event_while_it_is_told_has_it_told_again_before_it_is_written() {
+    fn an_event_during_publish_repeats_publish_before_the_write() {
         let now = Instant::now();
         let mut line = Line::default();
         line.add("pond/a!");
         let key = line.next(Step::Publish, now).unwrap();
         line.add(key);
-        assert_eq!(line.next(Step::Publish, now), None, "never twice at a time");
+        assert_eq!(
+            line.next(Step::Publish, now),
+            None,
+            "no key runs twice at a time"
+        );
         line.done(&key, Completion::Published, now);
         assert_eq!(line.next(Step::Write, now), None);
         assert_eq!(line.next(Step::Publish, now), Some(key));
@@ -348,20 +353,24 @@ mod tests {
     }
 
     #[test]
-    fn an_event_during_the_work_brings_the_key_back_once() {
+    fn an_event_during_the_work_requeues_the_key_once() {
         let now = Instant::now();
         let mut line = Line::default();
         line.add("pond/a");
         assert_eq!(line.next(Step::Write, now), Some("pond/a"));
         line.add("pond/a");
         line.add("pond/a");
-        assert_eq!(line.next(Step::Write, now), None, "never twice at a time");
+        assert_eq!(
+            line.next(Step::Write, now),
+            None,
+            "no key runs twice at a time"
+        );
         line.done(&"pond/a", Completion::Settled, now);
         assert_eq!(drain(&mut line, now), ["pond/a"]);
     }
 
     #[test]
-    fn failures_back_off_and_success_forgets_them() {
+    fn failures_back_off_until_the_next_success() {
         let start = Instant::now();
         let mut line = Line::default();
         line.add("pond/a");
@@ -390,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_runs_or_failed_is_not_settled() {
+    fn queued_running_and_failed_keys_are_unsettled() {
         let now = Instant::now();
         let mut line = Line::default();
         line.add("pond/a");
@@ -399,7 +408,7 @@ mod tests {
         let key = line.next(Step::Write, now).unwrap();
         line.done(&key, Completion::Failed, now);
         assert_eq!(line.unsettled(), 2);
-        // Named by an event before its back-off ends: still one.
+        // An event before the end of the back-off does not count the key twice.
         line.add("pond/a");
         assert_eq!(line.unsettled(), 2);
         for _ in 0..2 {
@@ -407,7 +416,7 @@ mod tests {
             assert_eq!(line.unsettled(), if key == "pond/b" { 2 } else { 1 });
             line.done(&key, Completion::Again(FIRST_BACKOFF), now);
         }
-        // To look again later, whatever comes, is no work left.
+        // A requeue without a failure counts as settled.
         assert_eq!(line.unsettled(), 0);
     }
 
@@ -425,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_queue_takes_nothing_and_an_open_one_wakes_its_worker() {
+    async fn a_closed_queue_drops_keys_and_an_open_queue_wakes_its_worker() {
         let queue = std::sync::Arc::new(Queue::default());
         queue.add_all(["pond/lost"]);
         queue.open();

@@ -1,7 +1,7 @@
 //! The time of each agent's first event that no compilation has covered yet.
 //!
-//! Only measures how long a revocation took; no decision depends on it. Bounded: an entry is
-//! removed when its agent is compiled.
+//! It only measures revocations; no decision depends on it. Bounded: an entry is removed when its
+//! agent is compiled.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,10 @@ use toolcrib_compile::ObjectRef;
 #[derive(Debug, Default)]
 pub struct PendingSince(Mutex<HashMap<ObjectRef, Instant>>);
 
-/// One attempt to compile an agent. If it is dropped before [`Look::done`], its events stay pending.
+/// An attempt to compile an agent. If it is dropped before [`Attempt::done`], its events stay
+/// pending.
 #[derive(Debug)]
-pub struct Look<'a> {
+pub struct Attempt<'a> {
     pending_since: &'a PendingSince,
     agent: &'a ObjectRef,
     since: Option<Instant>,
@@ -35,9 +36,9 @@ impl PendingSince {
         }
     }
 
-    /// Begins a look. Later events belong to the next one.
-    pub fn look<'a>(&'a self, agent: &'a ObjectRef) -> Look<'a> {
-        Look {
+    /// Begins an attempt. Later events belong to the next attempt.
+    pub fn attempt<'a>(&'a self, agent: &'a ObjectRef) -> Attempt<'a> {
+        Attempt {
             pending_since: self,
             agent,
             since: self.entries().remove(agent),
@@ -49,14 +50,14 @@ impl PendingSince {
     }
 }
 
-impl Look<'_> {
-    /// Ends the look; returns the time of the first event that it covers, if there was one.
+impl Attempt<'_> {
+    /// Ends the attempt; returns the time of the first event that it covers, if there was one.
     pub fn done(mut self) -> Option<Instant> {
         self.since.take()
     }
 }
 
-impl Drop for Look<'_> {
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if let Some(since) = self.since {
             self.pending_since.event(self.agent, since);
@@ -71,19 +72,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_event_counts_until_a_look_has_covered_it() {
+    fn the_first_event_counts_until_an_attempt_has_covered_it() {
         let pending_since = PendingSince::default();
         let otter = ObjectRef::new("pond", "otter");
         let start = Instant::now();
         let second = Duration::from_secs(1);
         pending_since.event(&otter, start);
         pending_since.event(&otter, start + second);
-        drop(pending_since.look(&otter));
-        let look = pending_since.look(&otter);
+        drop(pending_since.attempt(&otter));
+        let attempt = pending_since.attempt(&otter);
         pending_since.event(&otter, start + 2 * second);
-        assert_eq!(look.done(), Some(start));
-        assert_eq!(pending_since.look(&otter).done(), Some(start + 2 * second));
-        assert_eq!(pending_since.look(&otter).done(), None);
+        assert_eq!(attempt.done(), Some(start));
+        assert_eq!(
+            pending_since.attempt(&otter).done(),
+            Some(start + 2 * second)
+        );
+        assert_eq!(pending_since.attempt(&otter).done(), None);
         assert!(pending_since.entries().is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! A rate limiter that hands out time slots at a fixed interval.
 //!
-//! Pure. A caller keeps the slot that it was given, so it never has to ask twice.
+//! Pure. A caller keeps its reserved slot, so it reserves only once.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_taken_at_once_and_then_the_rate_holds() {
+    fn a_burst_passes_at_once_and_then_the_rate_applies() {
         let start = Instant::now();
         let (apart, burst) = (Duration::from_millis(50), Duration::from_millis(100));
         let mut limit = RateLimit::new(apart);
@@ -51,12 +51,12 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_an_interval_apart_and_idle_time_saves_none_up() {
+    fn slots_are_an_interval_apart_and_idle_time_accumulates_none() {
         let start = Instant::now();
         let apart = Duration::from_millis(50);
         let mut limit = RateLimit::new(apart);
-        let given: Vec<Instant> = (0..3).map(|_| limit.reserve(start)).collect();
-        assert_eq!(given, [start, start + apart, start + 2 * apart]);
+        let slots: Vec<Instant> = (0..3).map(|_| limit.reserve(start)).collect();
+        assert_eq!(slots, [start, start + apart, start + 2 * apart]);
         let later = start + Duration::from_secs(60);
         assert_eq!(limit.reserve(later), later);
         assert_eq!(limit.reserve(later), later + apart);

@@ -1,10 +1,11 @@
-//! What the queue holds: the objects of ours that have something to reconcile.
+//! The queue's keys: Toolcrib's objects that are to be reconciled.
 
 use toolcrib_compile::{Kind, ObjectRef, Subject};
 
 use super::fair_queue::InLane;
 use super::{Key, Step};
 
+/// A piece of work: the reconcile of one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Work {
     pub kind: WorkKind,
@@ -13,9 +14,9 @@ pub struct Work {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkKind {
-    /// Compile, write, report.
+    /// Compiled, written and reported.
     Agent,
-    /// The others: report only.
+    /// Like the kinds below, only checked and reported.
     Surface,
     ToolGrant,
     ToolDefaults,
@@ -55,7 +56,7 @@ impl InLane for Work {
 }
 
 impl Key for Work {
-    /// Mediators wait to hear what their agent is left with.
+    /// Agents begin with `Publish`, since their mediators wait for the allowlist.
     fn begins(&self) -> Step {
         match self.kind {
             WorkKind::Agent => Step::Publish,
@@ -73,7 +74,7 @@ mod tests {
     use crate::metrics::KINDS;
 
     #[test]
-    fn each_kind_of_work_has_its_series() {
+    fn each_kind_of_work_has_a_metric_label() {
         let kinds = [
             WorkKind::Agent,
             WorkKind::Surface,

@@ -1,12 +1,12 @@
-//! An Agent, step by step.
+//! Reconciles an Agent, step by step.
 //!
-//! Reads as a table of contents: compile, read the Secrets that compile asked for, compile again
-//! where they say more, materialize and apply, report. Not here: how any of the steps is done.
+//! The steps: compile, read the Secrets that compile needs, compile again if they bring new facts,
+//! publish the allowlist, materialize and apply, report. Not here: the steps themselves.
 //!
-//! What is left standing is said to the mediators as soon as it is known: in a step of its own
-//! too, which waits for nothing to be written.
+//! The allowlist is published as soon as it is known. A separate `Publish` step does only that, so
+//! that no revocation waits for a write.
 //!
-//! Invariant: an error of the watches only catching up is not reported to a user.
+//! Invariant: errors that resolve once the watches catch up are not reported to users.
 
 use std::sync::Arc;
 
@@ -24,39 +24,39 @@ use super::{ReconcileError, objects, outcome, secrets};
 use crate::claw::tokens::token_grants;
 use crate::controller::context::Context;
 use crate::controller::queue::Completion;
-use crate::controller::queue::pending_since::Look;
+use crate::controller::queue::pending_since::Attempt;
 use crate::controller::queue::work::Work;
 use crate::controller::status::counted;
 use crate::objects::decode::DecodedObject;
 
 /// Publishes the agent's allowlist, and writes no object.
 pub(super) async fn publish(context: &Context, work: &Work, synced: SyncProof) {
-    let look = context.pending_since.look(&work.key);
-    match there(context, &work.key) {
+    let attempt = context.pending_since.attempt(&work.key);
+    match existing(context, &work.key) {
         None => {
             context.dependents.forget(work);
-            publish_allowlist(context, &work.key, None, look);
+            publish_allowlist(context, &work.key, None, attempt);
         }
         Some(stored) if readable(&stored).is_some() => {
-            compiled(context, work, synced, look).await;
+            compiled(context, work, synced, attempt).await;
         }
-        // What it was compiled to stands, but not what it may ask the operator.
+        // The manifest compiled earlier stays in force, but the tokens for claw-api do not.
         Some(_) => context.tokens.forget(&work.key),
     }
 }
 
-/// Reconciles the agent. Publishes as [`publish`] does, since the allowlist may have changed since.
+/// Reconciles the agent. Publishes like [`publish`], since the allowlist may have changed since.
 pub(super) async fn agent(
     context: &Context,
     work: &Work,
     synced: SyncProof,
 ) -> Result<Completion, ReconcileError> {
     let key = &work.key;
-    let look = context.pending_since.look(key);
-    let Some(stored) = there(context, key) else {
+    let attempt = context.pending_since.attempt(key);
+    let Some(stored) = existing(context, key) else {
         // The garbage collector deletes the objects that the Agent owns.
         context.dependents.forget(work);
-        publish_allowlist(context, key, None, look);
+        publish_allowlist(context, key, None, attempt);
         context.memory().agents.remove(key);
         return Ok(Completion::Settled);
     };
@@ -74,19 +74,20 @@ pub(super) async fn agent(
     let usage = before.as_ref().and_then(|status| status.usage.as_ref());
     context.link.reports().begin(key, &counted(usage));
 
-    let Some((compiled, known)) = compiled(context, work, synced, look).await else {
+    let Some((compiled, known)) = compiled(context, work, synced, attempt).await else {
         return Ok(Completion::Settled);
     };
     let result = objects::write(context, agent, &compiled, &known).await;
     if result.errors.iter().any(ReconcileError::passes) {
-        // Nothing that a user should read about.
+        // Users need not read about an error that resolves itself.
         return Err(ReconcileError::NotSynced);
     }
     outcome::report(context, work, agent, before.as_ref(), &compiled, result).await
 }
 
-/// Why the agent has a tool, or has it not, as it is compiled now. Writes nothing, and reads no
-/// Secret. `None`: there is no such agent, it does not read, or not everything is listed.
+/// Explains why the agent has a tool or lacks it, by the current stores. Writes nothing, and reads
+/// no Secret. `None` if the agent does not exist or cannot be decoded, or if the stores are not
+/// synced.
 pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option<ToolExplanation> {
     let synced = context.stores.synced()?;
     let known = SecretVersions::default();
@@ -98,7 +99,8 @@ pub async fn explain(context: &Context, agent: &ObjectRef, tool: &str) -> Option
     answer.await.value
 }
 
-/// The agent as it is compiled; `None`: it cannot be read, so that what was compiled stands.
+/// The agent to compile; `None` if it cannot be decoded, so that its manifest compiled earlier stays
+/// in force.
 fn readable(stored: &DecodedObject<Agent>) -> Option<Arc<Agent>> {
     match &stored.object {
         Ok(agent) => Some(Arc::clone(agent)),
@@ -106,18 +108,19 @@ fn readable(stored: &DecodedObject<Agent>) -> Option<Arc<Agent>> {
     }
 }
 
-/// The agent, unless it is gone or going.
-fn there(context: &Context, agent: &ObjectRef) -> Option<Arc<DecodedObject<Agent>>> {
+/// The stored agent, unless it is being deleted.
+fn existing(context: &Context, agent: &ObjectRef) -> Option<Arc<DecodedObject<Agent>>> {
     let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
     stored.meta().deletion_timestamp.is_none().then_some(stored)
 }
 
-/// What it is compiled to now, with the Secrets that stand behind it; said already.
+/// Compiles the agent, and publishes its allowlist. Returns the compilation, and the versions of
+/// the Secrets that it used.
 async fn compiled(
     context: &Context,
     work: &Work,
     synced: SyncProof,
-    look: Look<'_>,
+    attempt: Attempt<'_>,
 ) -> Option<(Compilation, SecretVersions)> {
     let key = &work.key;
     let observation = context.dependents.observe(work);
@@ -126,25 +129,30 @@ async fn compiled(
     let first = asker.ask(&SecretVersions::default(), question).await;
     let first = first.value?;
     let known = secrets::read(context, &first).await;
-    let compiled = if known.stands_behind(&first) {
+    let compiled = if known.matches(&first) {
         first
     } else {
         asker.ask(&known, question).await.value?
     };
-    // Before anything is written, and whether or not it can be: mediators need no volume to
-    // hear what is taken away.
-    publish_allowlist(context, key, Some(&floor(&compiled)), look);
+    // Published before any write, and even if the writes fail: the link needs no volume.
+    publish_allowlist(context, key, Some(&floor(&compiled)), attempt);
     if let Some(surface) = context.settings.claw_api_surface() {
-        let grants = token_grants(&compiled, &surface, |reference| known.value(reference));
-        context.tokens.set(key, grants);
+        let tokens = token_grants(&compiled, &surface, |reference| known.value(reference));
+        context.tokens.set(key, tokens);
     }
     Some((compiled, known))
 }
 
-/// Publishes what the agent's mediators may still use; `None`: nothing, the Agent was deleted.
-fn publish_allowlist(context: &Context, agent: &ObjectRef, floor: Option<&Floor>, look: Look<'_>) {
+/// Publishes the allowlist to the agent's mediators. `None` if the Agent was deleted: nothing is
+/// allowed.
+fn publish_allowlist(
+    context: &Context,
+    agent: &ObjectRef,
+    floor: Option<&Floor>,
+    attempt: Attempt<'_>,
+) {
     if floor.is_none() {
         context.tokens.forget(agent);
     }
-    context.link.publish(agent, floor, look.done());
+    context.link.publish(agent, floor, attempt.done());
 }

@@ -1,10 +1,10 @@
-//! One question to compile, asked of the stores as they are now.
+//! Runs a compilation or check on a snapshot of the current stores.
 //!
-//! Here: a compilation or check on a snapshot of the stores, noting what it depends on, and reading
-//! the ConfigMaps that it needs. Not here: answering from the stores (the controller's `snapshot`),
-//! and reading Secrets.
+//! Here: recording the keys that it depends on, and reading the ConfigMaps that it needs. Not here:
+//! the snapshot of the stores (the controller's `snapshot`), and reading Secrets.
 //!
-//! Invariant: a Secret or ConfigMap that was not read is unknown or as it was before, never absent.
+//! Invariant: a Secret or ConfigMap that was not read is unknown or has its last good content. It
+//! never counts as absent.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,19 +19,20 @@ use crate::controller::context::Context;
 use crate::controller::dependents::Observation;
 use crate::controller::snapshot::{Material, Snapshot};
 
-/// Asks questions for one piece of work, which depends on the answers from then on.
+/// Runs compilations for a piece of work, which depends on their keys from then on.
 pub(super) struct Asker<'a> {
     context: &'a Context,
     synced: SyncProof,
-    /// `None`: nothing depends on the answers.
+    /// `None` if no work depends on the answers.
     observation: Option<Observation<'a>>,
-    /// ConfigMaps that were read for this piece of work.
+    /// The ConfigMaps that were read for this piece of work.
     config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
 }
 
 pub(super) struct Answer<T> {
     pub value: T,
-    /// A Secret or ConfigMap that was unknown will soon be known: its namespace is being listed.
+    /// Whether an unknown Secret or ConfigMap will soon be known, since its namespace is being
+    /// listed.
     pub is_listing: bool,
 }
 
@@ -49,11 +50,11 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// The answer to `question`, with Secrets as they are `known`.
+    /// Runs `question` with the `known` Secrets.
     ///
-    /// Asks again after each ConfigMap that was not read yet. It ends: each ConfigMap is read once,
-    /// and should the objects change in every round, the last answer counts, in which the rest is
-    /// unknown.
+    /// It repeats after reading the ConfigMaps that `question` needs. Each ConfigMap is read once. If
+    /// the objects change in every round, the result of the last round counts, in which unread
+    /// ConfigMaps are unknown.
     pub(super) async fn ask<T>(
         &mut self,
         known: &SecretVersions,
@@ -83,7 +84,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// The answer by what is known now, and the ConfigMaps that are still to be read.
+    /// Runs `question` once. Returns the answer, and the ConfigMaps that must be read for it.
     fn answer<T>(
         &self,
         known: &SecretVersions,
@@ -109,7 +110,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// The facts about Secrets and ConfigMaps that are known without a wait.
+/// The facts about Secrets and ConfigMaps that need no read.
 struct Facts<'a> {
     asker: &'a Asker<'a>,
     known: &'a SecretVersions,
@@ -140,7 +141,7 @@ impl Material for Facts<'_> {
         let facts = read.or_else(|| context.content_cache.config_map_facts(store, key));
         facts.unwrap_or_else(|| {
             self.to_read.borrow_mut().insert(key.clone());
-            ConfigMapFacts::Unknown("it was not read".to_owned())
+            ConfigMapFacts::Unknown("not read yet".to_owned())
         })
     }
 }

@@ -1,5 +1,5 @@
-//! The runner's token: made once, replaced on request, earlier ones valid until no pod can
-//! hold them any more. Pure: clock, randomness and pods are arguments.
+//! The runner's token: generated once, replaced on request. An earlier token stays valid while a pod
+//! may have it. Pure: clock, randomness and pods are arguments.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use toolcrib_compile::names::{
 };
 use toolcrib_manifest::SecretText;
 
-/// A pod's creation time comes from another clock, and its container reads the Secret later.
+/// Extra time for which a replaced token stays valid: a pod's creation time comes from another
+/// clock, and its container reads the Secret later.
 const MARGIN: SignedDuration = SignedDuration::from_secs(120);
 
 /// Content of the identity Secret.
@@ -20,8 +21,8 @@ pub struct Identity {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What the identity Secret should hold. `rotate`: the Agent's annotation; `pods`: creation
-/// times of the agent's pods.
+/// The wanted content of the identity Secret. `rotate` is the Agent's annotation, `pods` are the
+/// creation times of the agent's pods.
 pub fn identity(
     agent: &str,
     current: Option<&Identity>,
@@ -45,19 +46,19 @@ pub fn identity(
         .get(REPLACED_ANNOTATION)
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
-    // Whatever else somebody put in here lets nobody in.
+    // Removes keys that the operator did not write, so that they are not valid tokens.
     data.retain(|key, _| key == TOKEN_KEY || replaced.contains_key(key));
 
     let was_for = current
         .annotations
         .get(ROTATED_FOR_ANNOTATION)
         .map_or("", String::as_str);
-    // Taking the annotation away asks for nothing.
-    let asked = rotate.is_some_and(|rotate| rotate != was_for);
+    // Removing the annotation requests nothing.
+    let requested = rotate.is_some_and(|rotate| rotate != was_for);
     let usable = data
         .get(TOKEN_KEY)
         .is_some_and(|token| !token.expose().is_empty());
-    if asked || !usable {
+    if requested || !usable {
         let old = data.remove(TOKEN_KEY).filter(|_| usable);
         if let Some(old) = old {
             let number = replaced
@@ -80,7 +81,7 @@ pub fn identity(
         }
         needed && data.contains_key(key)
     });
-    let rotated_for = if asked {
+    let rotated_for = if requested {
         rotated_for
     } else {
         was_for.to_owned()
@@ -88,16 +89,16 @@ pub fn identity(
     with(data, rotated_for, replaced)
 }
 
-/// How a wanted identity's token came to differ from the one before it.
+/// The reason why the token changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenChange {
-    /// It was asked for: the earlier token is kept for the pods that hold it.
+    /// A rotation was requested. The earlier token stays valid for the pods that have it.
     Rotated,
-    /// The earlier token was lost or not to be trusted: it opens nothing any more.
+    /// The earlier token was lost or is not trusted. It is not valid any more.
     Replaced,
 }
 
-/// Compares the tokens of two identities. `None`: the same token, or the Agent's first one.
+/// Compares the tokens of two identities; `None` if they are equal, or if there was none before.
 pub fn token_change(before: Option<&Identity>, wanted: &Identity) -> Option<TokenChange> {
     let before = before?;
     let earlier = before.data.get(TOKEN_KEY);
@@ -111,7 +112,7 @@ pub fn token_change(before: Option<&Identity>, wanted: &Identity) -> Option<Toke
     })
 }
 
-/// When an earlier token may be dropped without any further event.
+/// Time until an earlier token may be dropped, if nothing else happens.
 pub fn look_again(identity: &Identity, now: Timestamp) -> Option<std::time::Duration> {
     let replaced: BTreeMap<String, Timestamp> =
         serde_json::from_str(identity.annotations.get(REPLACED_ANNOTATION)?).ok()?;
@@ -150,11 +151,11 @@ mod tests {
     }
 
     fn never() -> [u8; 32] {
-        panic!("no new token is asked for")
+        panic!("an unexpected new token")
     }
 
     #[test]
-    fn a_token_is_made_once_and_for_this_agent() {
+    fn a_token_is_generated_once_and_names_its_agent() {
         let first = identity("otter", None, None, &[], at(0), || [7; 32]);
         assert!(first.data["token"].expose().starts_with("otter:0707"));
         assert_eq!(
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_keeps_the_old_token_until_its_pods_are_gone() {
+    fn an_earlier_token_stays_valid_while_its_pods_exist() {
         let first = identity("otter", None, Some("a"), &[], at(0), || [1; 32]);
         let rotated = identity("otter", Some(&first), Some("b"), &[at(5)], at(10), || {
             [2; 32]
@@ -181,14 +182,14 @@ mod tests {
             identity("otter", Some(&rotated), None, &pods, at(20), never),
             rotated
         );
-        // Only a pod made afterwards is left.
+        // Only a pod that was created later is left.
         let clean = identity("otter", Some(&rotated), Some("b"), &[at(15)], at(20), never);
         assert_eq!(keys(&clean), ["token"]);
         assert_eq!(clean.data["token"], rotated.data["token"]);
     }
 
     #[test]
-    fn a_new_token_is_a_change_and_the_first_one_is_none() {
+    fn the_first_token_is_no_change() {
         let first = identity("otter", None, None, &[], at(0), || [1; 32]);
         let check = |before: Option<&Identity>, rotate, expected| {
             let wanted = identity("otter", before, rotate, &[at(0)], at(9), || [2; 32]);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_somebody_added_lets_nobody_in() {
+    fn a_foreign_key_in_the_secret_is_not_a_valid_token() {
         let mut planted = identity("otter", None, None, &[], at(0), || [1; 32]);
         planted
             .data

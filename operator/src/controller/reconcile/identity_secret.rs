@@ -1,10 +1,9 @@
-//! The Secret that holds an agent's tokens.
+//! Reads and writes the Secret with an agent's tokens.
 //!
-//! Here: what it holds now, and putting it as it should be. Not here: which tokens are
-//! wanted (the controller's `identity`, pure).
+//! Not here: the choice of tokens (`identity`, pure).
 //!
-//! Invariant: a Secret that is there and not read, or that may be there, is never taken for
-//! absent: another token would lock out whoever has the first one.
+//! Invariant: a Secret that exists but was not read, or that may exist, never counts as absent: a new
+//! token would lock out the pods that have the first one.
 
 use std::time::Duration;
 
@@ -25,13 +24,13 @@ use crate::controller::write::apply::{self, ApplyError, DesiredObject, Ownership
 #[derive(Default)]
 pub(super) struct Tokens {
     pub valid: Vec<RunnerToken>,
-    /// When an earlier one may be dropped without an event.
+    /// Time until an earlier token may be dropped.
     pub look_again: Option<Duration>,
-    /// Set where the token is another than before.
+    /// Set if the token changed.
     pub notice: Option<Notice>,
 }
 
-/// Writes the identity Secret as it should be.
+/// Writes the identity Secret with the wanted tokens.
 pub(super) async fn write(
     context: &Context,
     agent: &Agent,
@@ -44,7 +43,7 @@ pub(super) async fn write(
     let mut current = current(context, agent, &key).await?;
     let is_ours = is_made_by_us(context, &compiled.agent);
     if current.is_some() && !is_ours {
-        tracing::warn!(object = %key, "identity Secret was there before the Agent was first compiled: its tokens are replaced");
+        tracing::warn!(object = %key, "identity Secret is older than the Agent's first compilation, tokens replaced");
         current = Some(Identity::default());
     }
     let now = Timestamp::now();
@@ -60,11 +59,11 @@ pub(super) async fn write(
         &compiled.agent.name,
         current.as_ref(),
         rotate,
-        &pods::births(context, &compiled.agent),
+        &pods::creation_times(context, &compiled.agent),
         now,
         || random,
     );
-    // Deleted: as good as emptied, to the pods that hold its token.
+    // A deleted Secret counts as an empty one, since pods still have its token.
     let lost = Identity::default();
     let before = current.as_ref().or(is_ours.then_some(&lost));
     let notice = token_change(before, &wanted).map(|change| notice(change, &key));
@@ -90,32 +89,32 @@ pub(super) async fn write(
     })
 }
 
-/// Says what becomes of the pods that run.
+/// The Event about a changed token, which says what running pods can do.
 fn notice(change: TokenChange, secret: &ObjectRef) -> Notice {
     match change {
         TokenChange::Rotated => Notice {
             reason: "TokenRotated",
             note: format!(
-                "a new token is in Secret {secret}, as the annotation {} asks; pods that run keep \
-                 the earlier one, which is valid until the last of them has ended: delete them to \
-                 end it",
+                "a new token is in Secret {secret}, as requested by the annotation {}; running \
+                 pods keep the earlier one, which is valid until the last of them has ended: \
+                 delete the pods to end it",
                 names::ROTATE_ANNOTATION
             ),
         },
         TokenChange::Replaced => Notice {
             reason: "TokenRenewed",
             note: format!(
-                "a new token is in Secret {secret}, whose earlier one was deleted or not made by \
-                 the operator; pods created before now get 401 unauthorized: delete them, so that \
-                 they are created with the new one"
+                "a new token is in Secret {secret}: the earlier one was deleted, or not written \
+                 by the operator; existing pods get 401 unauthorized: delete them, so that new \
+                 pods start with the new token"
             ),
         },
     }
 }
 
-/// Whether an operator may have made the Agent's identity Secret. Whoever may create Secrets can
-/// label one as ours and name the Agent as its owner, and would know the token in it. Only the
-/// operator writes an Agent's status, and what was reported compiled had its identity before.
+/// Whether the operator may have written the Agent's identity Secret. A user who may create Secrets
+/// can label one as ours, name the Agent as its owner, and so know its token. Only the operator
+/// writes an Agent's status, and it reports `Compiled` only after writing the identity.
 fn is_made_by_us(context: &Context, agent: &ObjectRef) -> bool {
     let reported = || {
         let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
@@ -130,7 +129,7 @@ fn is_made_by_us(context: &Context, agent: &ObjectRef) -> bool {
     context.applied(agent, Role::Identity).is_some() || reported().unwrap_or(false)
 }
 
-/// What it holds; `None`: it is not there.
+/// The content of the identity Secret; `None` if it does not exist.
 async fn current(
     context: &Context,
     agent: &Agent,
@@ -162,12 +161,12 @@ async fn current(
                     .into());
                 }
             }
-            // Read, but of a newer version than the watch has brought: soon.
-            let held = context
+            // The read returned a newer version, which the watch will deliver soon.
+            let content = context
                 .content_cache
                 .secret_values(store, key)
                 .ok_or(ReconcileError::NotSynced)?;
-            let values = held.data.iter();
+            let values = content.data.iter();
             Ok(Some(Identity {
                 data: values
                     .map(|(key, value)| (key.clone(), value.clone()))
@@ -177,9 +176,10 @@ async fn current(
         }
         Presence::Absent => {
             let of_agent = ObjectRef::new(&*key.namespace, &*apply::owner(agent).name);
-            let made = context.applied(&of_agent, Role::Identity).is_some();
-            if made && secrets::find(context, key).await?.is_some() {
-                // Another token now would lock out whoever got the one made a moment ago.
+            let was_created = context.applied(&of_agent, Role::Identity).is_some();
+            if was_created && secrets::find(context, key).await?.is_some() {
+                // The Secret was created a moment ago. A new token would lock out the pods that
+                // already have the first one.
                 return Err(ReconcileError::NotSynced);
             }
             Ok(None)

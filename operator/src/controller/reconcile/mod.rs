@@ -1,14 +1,13 @@
-//! One object, from the stores to the API server and back into its status.
+//! Reconciles an object: reads the stores, writes its compiled objects, and reports in its status.
 //!
-//! Here: which kind goes which way, and how it can fail. Reading order: [`ask`]
-//! (compile on the stores), [`agent`] (an Agent's steps, in order), [`secrets`] (what compile asked for),
-//! [`objects`] (materialize and apply) with [`identity`], [`identity_secret`] and [`put`], [`outcome`]
-//! with [`pods`] and [`report`] (write status and Events); [`others`] (the kinds that are only
-//! checked). Not here: compile, the content of status, and single writes (`snapshot`, `status`,
-//! `write`).
+//! Here: the steps of each kind, and their errors. Reading order: [`ask`] (compile on the stores),
+//! [`agent`] (an Agent's steps, in order), [`secrets`] (the Secrets that compile needs), [`objects`]
+//! (materialize and apply) with [`identity`], [`identity_secret`] and [`put`], [`outcome`] with
+//! [`pods`] and [`report`] (write status and Events); [`others`] (the kinds that are only checked).
+//! Not here: compile, the content of status, and single writes (`snapshot`, `status`, `write`).
 //!
-//! Invariant: level-based. It looks only at what is, never waits, and doing it twice does
-//! nothing the second time.
+//! Invariant: level-based and idempotent. A reconcile depends on the current state only, never
+//! waits, and does nothing the second time.
 
 mod agent;
 mod ask;
@@ -36,15 +35,15 @@ use report::ReportError;
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
     /// Not a failure: the work is requeued until the watches have caught up.
-    #[error("the watches have not brought everything yet")]
+    #[error("the watches have not caught up yet")]
     NotSynced,
-    #[error("this replica leads no longer")]
+    #[error("this replica is no longer the leader")]
     NotLeading,
     #[error("Secret {0}: {1}")]
     NotWatched(ObjectRef, String),
-    #[error("Secret {0} not read")]
+    #[error("cannot read Secret {0}")]
     ReadSecret(ObjectRef, #[source] kube::Error),
-    #[error("randomness not available: {0}")]
+    #[error("cannot generate a token: {0}")]
     Random(getrandom::Error),
     #[error(transparent)]
     Apply(#[from] ApplyError),
@@ -53,7 +52,7 @@ pub enum ReconcileError {
 }
 
 impl ReconcileError {
-    /// Whether it is only a matter of the watches catching up.
+    /// Whether the error resolves itself once the watches or the leader election catch up.
     pub fn passes(&self) -> bool {
         matches!(
             self,
@@ -69,10 +68,10 @@ impl ReconcileError {
 /// Runs CPU-bound work off the async threads. The lease is renewed on those threads, and a large
 /// manifest must not block them.
 ///
-/// Two at a time: what a compilation holds while it runs is many times an object's size, and the
-/// workers together would hold it for all of them.
+/// The semaphore bounds memory: a running compilation takes many times the size of an object, and
+/// there are more workers than permits.
 async fn computed<T>(context: &Context, work: impl FnOnce() -> T) -> T {
-    // Never closed.
+    // The semaphore is never closed, so this never fails.
     let _turn = context.turns.acquire().await;
     tokio::task::block_in_place(work)
 }
@@ -85,7 +84,7 @@ pub async fn publish(context: &Context, work: &Work) {
     }
 }
 
-/// Does one piece of work.
+/// Reconciles one object.
 pub async fn reconcile(context: &Context, work: &Work) -> Result<Completion, ReconcileError> {
     let synced = context.stores.synced().ok_or(ReconcileError::NotSynced)?;
     match work.kind {

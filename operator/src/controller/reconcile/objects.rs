@@ -1,12 +1,12 @@
-//! What is written for an Agent: its identity, the mediator's files, what is published, and
-//! its pods' NetworkPolicy.
+//! Writes an Agent's objects: its identity, the mediator's files, the public ConfigMaps, and its
+//! pods' NetworkPolicy.
 //!
-//! Here: the order of the writes, and what one that fails means for the next. Not here:
-//! what the objects hold (`toolcrib_compile`) and how one is applied.
+//! Here: the order of the writes, and the effect of a failed write on the next. Not here: the content
+//! of the objects (`toolcrib_compile`), and applying a single object.
 //!
-//! Invariant: the mediator's Secret, the one that revokes, is written even when another
-//! object cannot be. It is left as it is only while it is not known which tokens are valid,
-//! or what stands in for a source that cannot be read.
+//! Invariant: the mediator's Secret, which revokes, is written even if another object cannot be
+//! written. It is left unchanged only while the valid tokens, or the last good value of an
+//! unreadable source, are unknown.
 
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ use crate::controller::write::managed_object::{self, ManagedObject};
 #[derive(Default)]
 pub(super) struct WriteResult {
     pub materialized: Option<CompiledSecret>,
-    /// When earlier tokens may go without an event.
+    /// Time until an earlier token may be dropped.
     pub look_again: Option<Duration>,
-    /// Set where the runner's token is another than before.
+    /// Set if the runner's token changed.
     pub notice: Option<Notice>,
     pub errors: Vec<ReconcileError>,
 }
 
-/// Identity, then what is materialized with its tokens.
+/// Writes the identity Secret, then the objects that are materialized with its tokens.
 pub(super) async fn write(
     context: &Context,
     agent: &Agent,
@@ -49,11 +49,11 @@ pub(super) async fn write(
             tokens.valid
         }
         Err(error @ ReconcileError::Apply(ApplyError::Conflict { .. })) => {
-            // Somebody else's Secret of that name lets nobody in.
+            // The tokens of another owner's Secret are not valid.
             result.errors.push(error);
             Vec::new()
         }
-        // Which tokens are valid is not known: better an old version than none.
+        // The valid tokens are unknown: an earlier version of the files is better than none.
         Err(error) => {
             result.errors.push(error);
             return result;
@@ -77,7 +77,8 @@ pub(super) async fn write(
     result
 }
 
-/// All but the identity Secret; one that fails keeps no other from being applied.
+/// Applies all objects except the identity Secret. A failure does not keep the others from being
+/// applied.
 async fn apply_all(
     context: &Context,
     agent: &Agent,
@@ -132,7 +133,7 @@ async fn apply_all(
     }
 }
 
-/// An agent that is no longer restricted has no policy of ours.
+/// Removes the policy of an agent that is no longer restricted.
 async fn remove_policy(
     context: &Context,
     agent: &Agent,

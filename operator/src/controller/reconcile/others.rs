@@ -1,9 +1,9 @@
-//! A Surface, ToolGrant, ToolDefaults or ModelProvider: check and report.
+//! Checks a Surface, ToolGrant, ToolDefaults or ModelProvider, and reports the result.
 //!
-//! Here: which check and which store belong to which kind. Not here: what the checks find
-//! (`toolcrib_compile`) and how a report becomes a status.
+//! Here: the check and the store of each kind. Not here: the checks (`toolcrib_compile`), and the
+//! content of the status.
 //!
-//! Invariant: of these objects only the status is written, and nothing is compiled.
+//! Invariant: only the status of these objects is written, and nothing is compiled.
 
 use toolcrib_compile::{
     ObjectRef, Objects, SyncProof, check_defaults, check_grant, check_provider, check_surface,
@@ -69,8 +69,8 @@ pub(super) async fn provider(
     Ok(())
 }
 
-/// The report of a check. Errs while a Secret or ConfigMap that it needs is being listed: a status
-/// would say for a moment that it is unknown.
+/// The report of a check. Fails while a Secret or ConfigMap that it needs is being listed: a status
+/// would report it as unknown for a moment.
 async fn checked<T>(
     context: &Context,
     work: &Work,

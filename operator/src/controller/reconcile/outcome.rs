@@ -1,9 +1,9 @@
-//! What came of an Agent: status, events, and when to look again.
+//! Reports the outcome of an Agent's reconcile: status, Events, and the time of the next reconcile.
 //!
-//! Here: from what was compiled, written and said by pods to the facts of a status. Not
-//! here: what a status says of them (the controller's `status`, pure) and writing it.
+//! Here: gathers the facts of the status from the compilation, the writes and the pods' reports. Not
+//! here: the content of the status (the controller's `status`, pure), and writing it.
 //!
-//! Invariant: status lists the tools that are really in the files.
+//! Invariant: status lists only tools that are in the written files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ use crate::controller::queue::Completion;
 use crate::controller::queue::work::{Work, WorkKind};
 use crate::controller::status::{AgentFacts, WriteOutcome, counted};
 use crate::controller::write::apply::ApplyError;
-use crate::link::reports::News;
+use crate::link::reports::ReportChange;
 
-/// The calls of one turn follow each other within this time: their counters take one write.
+/// Delay that combines the counters of the calls of a turn into one write.
 const ONE_TURN: Duration = Duration::from_secs(2);
 
-/// Status, events, and when to look again.
+/// Writes status and Events, and returns the time of the next reconcile.
 pub(super) async fn report(
     context: &Context,
     work: &Work,
@@ -49,12 +49,12 @@ pub(super) async fn report(
             credentials: digests.credentials.clone(),
         };
         let mut memory = context.memory();
-        let remembered = memory.agents.entry(key.clone()).or_default();
-        let before = remembered
+        let agent_memory = memory.agents.entry(key.clone()).or_default();
+        let before = agent_memory
             .want
             .take()
             .filter(|(before, _)| **before == want);
-        let (want, _) = remembered
+        let (want, _) = agent_memory
             .want
             .insert(before.unwrap_or_else(|| (Arc::new(want), Instant::now())));
         context.link.want(key, Arc::clone(want));
@@ -103,7 +103,7 @@ pub(super) async fn report(
         usage: write_usage.then(|| usage.clone()),
         created: created(agent),
     };
-    // First: the status that follows may fail, and the next attempt finds the token unchanged.
+    // Written first: if the status fails, the next attempt would find the token unchanged.
     report::notify(context, work, agent, result.notice.into_iter().collect()).await;
     report::agent(context, work, agent, before, &facts).await?;
     if write_usage && let Some(memory) = context.memory().agents.get_mut(key) {
@@ -117,7 +117,7 @@ pub(super) async fn report(
         (usage != shown && !write_usage).then_some(usage_wait),
     ];
     match result.errors.into_iter().next() {
-        // Said in status; only another configuration can change it.
+        // The status reports it; only a change of the operator's settings can resolve it.
         Some(ReconcileError::NotWatched(key, _))
             if !context.settings.secrets.covers(&key.namespace) =>
         {
@@ -133,13 +133,13 @@ pub(super) async fn report(
         .map_or(Completion::Settled, Completion::Again))
 }
 
-/// Queues the agent after a mediator's report: at once for a changed state, and at their interval
+/// Queues the agent after a mediator's report: at once for a changed state, at the usage interval
 /// for counters.
-pub fn reported(context: &Context, agent: &ObjectRef, news: News) {
+pub fn reported(context: &Context, agent: &ObjectRef, change: ReportChange) {
     let work = WorkKind::Agent.work(agent.clone());
-    if news.state {
+    if change.state {
         context.queue.add_all([work]);
-    } else if news.usage {
+    } else if change.usage {
         let wait = context
             .memory()
             .agents
@@ -153,24 +153,24 @@ pub fn reported(context: &Context, agent: &ObjectRef, news: News) {
     }
 }
 
-/// How long changed usage waits: for its own interval, and then for its turn among all.
+/// The wait of changed usage: for the agent's own interval, then for a slot among all agents.
 fn usage_wait(context: &Context, agent: &ObjectRef) -> Duration {
     let now = Instant::now();
     let mut memory = context.memory();
     let Memory { agents, usage, .. } = &mut *memory;
-    let Some(remembered) = agents
+    let Some(agent_memory) = agents
         .get_mut(agent)
-        .filter(|remembered| remembered.want.is_some())
+        .filter(|agent_memory| agent_memory.want.is_some())
     else {
         return Duration::ZERO;
     };
-    let due = remembered
+    let due = agent_memory
         .usage_written
         .map_or(now, |written| written + context.settings.usage_interval);
     if due > now {
         return due - now;
     }
-    let slot = *remembered
+    let slot = *agent_memory
         .usage_slot
         .get_or_insert_with(|| usage.reserve(now));
     slot.saturating_duration_since(now)
@@ -193,8 +193,7 @@ fn written(errors: &[ReconcileError]) -> WriteOutcome {
     }
 }
 
-/// An error for the user: with the API server's own words, which say what to do about
-/// missing rights.
+/// An error as text for the user, with the API server's message, which names missing rights.
 fn chain(error: &ReconcileError) -> String {
     match error {
         ReconcileError::Apply(ApplyError::Api {

@@ -1,8 +1,8 @@
-//! An agent's pods: what they say they have loaded, and since when they run.
+//! Gathers the state of an agent's pods from their metadata and their mediators' reports.
 //!
-//! Not here: what status makes of it.
+//! Not here: the pods' part of the status.
 //!
-//! Invariant: a pod that says nothing has loaded nothing, as far as anybody knows.
+//! Invariant: a pod without a report counts as not having loaded anything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use toolcrib_compile::{ObjectRef, names};
 use toolcrib_manifest::{Digests, RunnerAccess, Want};
 
 use crate::controller::context::Context;
-use crate::controller::status::{PodNews, PodState, TokenFault};
+use crate::controller::status::{PodState, ReportState, TokenFault};
 use crate::objects::metadata::ObjectMetadata;
 use crate::objects::store::StoreObject;
 
-/// What the agent's pods say, and when one of them becomes overdue. `want`: what is written
-/// for them, and since when.
+/// The state of the agent's pods, and the time until the next of them becomes overdue. `want`: the
+/// digests that are written, and the time of the write.
 pub(super) fn pods(
     context: &Context,
     agent: &ObjectRef,
@@ -35,14 +35,14 @@ pub(super) fn pods(
         .filter(|pod| !pod.ending)
         .map(|pod| {
             let id = pod.id();
-            let said = id.uid.and_then(|uid| reports.pod(uid));
-            let news = match said {
+            let report = id.uid.and_then(|uid| reports.pod(uid));
+            let state = match report {
                 None if !pod.annotations().contains_key(names::INJECTED_ANNOTATION) => {
-                    PodNews::NoMediator
+                    ReportState::NoMediator
                 }
-                None => PodNews::None,
-                Some(said) => match (&said.error, &said.loaded) {
-                    (Some(error), _) => PodNews::Rejected(error.clone()),
+                None => ReportState::None,
+                Some(report) => match (&report.error, &report.loaded) {
+                    (Some(error), _) => ReportState::Rejected(error.clone()),
                     (None, Some(loaded))
                         if want.is_some_and(|(want, _)| is_loaded(want, loaded)) =>
                     {
@@ -50,12 +50,12 @@ pub(super) fn pods(
                             .created
                             .zip(agent_created)
                             .is_some_and(|(pod, agent)| pod < agent);
-                        match token_fault(said.runner, older) {
-                            Some(fault) => PodNews::TokenRefused(fault),
-                            None => PodNews::Loaded,
+                        match token_fault(report.runner, older) {
+                            Some(fault) => ReportState::TokenRefused(fault),
+                            None => ReportState::Loaded,
                         }
                     }
-                    (None, _) => PodNews::Behind,
+                    (None, _) => ReportState::Behind,
                 },
             };
             let age = pod
@@ -66,23 +66,29 @@ pub(super) fn pods(
                 .map_or(Duration::ZERO, |(_, since)| since.elapsed())
                 .min(age);
             let overdue = waiting >= limit;
-            if matches!(news, PodNews::None | PodNews::Behind | PodNews::Rejected(_)) && !overdue {
+            if matches!(
+                state,
+                ReportState::None | ReportState::Behind | ReportState::Rejected(_)
+            ) && !overdue
+            {
                 let left = limit - waiting + Duration::from_secs(1);
                 wait = Some(wait.map_or(left, |wait| wait.min(left)));
             }
             PodState {
                 name: id.name.to_owned(),
-                news,
+                report: state,
                 overdue,
-                withheld: said.map(|said| said.withheld.clone()).unwrap_or_default(),
+                withheld: report
+                    .map(|report| report.withheld.clone())
+                    .unwrap_or_default(),
             }
         })
         .collect();
     (states, wait)
 }
 
-/// A container's environment is fixed when it starts. A pod that is older than its Agent was
-/// started with the token of an earlier Agent of that name, unless its runner was admitted since.
+/// The fault of a runner's token. A container's environment is fixed at its start, so a pod that is
+/// older than its Agent has the token of an earlier Agent, unless its runner was admitted since.
 fn token_fault(runner: Option<RunnerAccess>, older_than_agent: bool) -> Option<TokenFault> {
     match (runner, older_than_agent) {
         (Some(RunnerAccess::Admitted), _) | (None, false) => None,
@@ -95,8 +101,8 @@ fn is_loaded(want: &Want, loaded: &Digests) -> bool {
     (&want.manifest, &want.credentials) == (&loaded.manifest, &loaded.credentials)
 }
 
-/// When each was created.
-pub(super) fn births(context: &Context, agent: &ObjectRef) -> Vec<Timestamp> {
+/// The creation times of the agent's pods.
+pub(super) fn creation_times(context: &Context, agent: &ObjectRef) -> Vec<Timestamp> {
     agent_pods(context, agent)
         .iter()
         .filter_map(|pod| pod.created)

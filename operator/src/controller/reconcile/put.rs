@@ -1,4 +1,4 @@
-//! One write of one object.
+//! Applies an object, and counts and logs the write.
 
 use toolcrib_compile::ObjectRef;
 use toolcrib_crds::Agent;
@@ -9,7 +9,7 @@ use crate::controller::write::apply::{self, DesiredObject, Verb};
 use crate::controller::write::managed_object::ManagedObject;
 use crate::objects::stores::ScopedStore;
 
-/// Applies one object, and remembers the one that is in place.
+/// Applies an object, and notes the version that is now in the API server.
 pub(super) async fn put<K: ManagedObject>(
     context: &Context,
     store: &ScopedStore<K>,

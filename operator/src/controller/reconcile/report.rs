@@ -1,4 +1,4 @@
-//! Status and events, written only when they say something new.
+//! Writes status and Events, only if they changed.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -22,19 +22,19 @@ use crate::metrics::Finding;
 use crate::objects::decode::{DecodedObject, KindWithStatus, Undecodable, text};
 use crate::objects::store::Store;
 
-/// Events per object and reconcile: a hundred missing tools are told by status.
+/// Most Events per object and reconcile. Status reports further findings.
 const EVENTS: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The watch has not brought what is there now; it will.
-    #[error("{0} is newer than what was watched")]
+    /// The watch has not delivered the current version yet.
+    #[error("{0} is newer than the watched version")]
     Stale(String),
-    #[error("status of {0} not written")]
+    #[error("cannot write status of {0}")]
     Status(String, #[source] kube::Error),
 }
 
-/// An Agent's status and events.
+/// Writes an Agent's status and Events.
 pub async fn agent(
     context: &Context,
     work: &Work,
@@ -50,12 +50,12 @@ pub async fn agent(
         .map(|warning| (None, warning))
         .collect();
     warnings.extend(findings(facts.diagnostics));
-    say(context, work, agent, warnings).await;
+    warn(context, work, agent, warnings).await;
     notify(context, work, agent, status::notices(before, &after)).await;
     Ok(())
 }
 
-/// Warnings that are no diagnostics: objects that could not be written, pods that cannot use their
+/// Warnings besides diagnostics: objects that could not be written, pods that cannot use their
 /// mediator, and mediators that have not loaded the compiled files in time.
 fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
     let warning = |reason: StateReason, note: &str| Warning {
@@ -76,7 +76,7 @@ fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
     warnings
 }
 
-/// Writes Normal Events, as many as the rate for all agents allows.
+/// Writes Normal Events, within the rate limit of all agents.
 pub async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<Notice>) {
     if notices.is_empty() || context.ending(&work.key.namespace) || !context.leading() {
         return;
@@ -101,7 +101,7 @@ pub async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<
     }
 }
 
-/// Status and events of a Surface, ToolGrant, ToolDefaults or ModelProvider.
+/// Writes status and Events of a Surface, ToolGrant, ToolDefaults or ModelProvider.
 pub async fn other<K, R>(
     context: &Context,
     work: &Work,
@@ -134,11 +134,11 @@ where
         jiff::Timestamp::now(),
     );
     write_status::<K>(context, work, &**object, &before, &after).await?;
-    say(context, work, &**object, findings(report.diagnostics())).await;
+    warn(context, work, &**object, findings(report.diagnostics())).await;
     Ok(())
 }
 
-/// Reports in the status of an object that cannot be read why it gives nothing.
+/// Reports an object that cannot be decoded or is over a budget, in its status and as an Event.
 pub async fn unreadable<K>(
     context: &Context,
     work: &Work,
@@ -152,11 +152,10 @@ where
         reason: why.code.name().to_owned(),
         note: why.reason.clone(),
     };
-    let news = say(context, work, stored, vec![(Some(why.code), warning)]).await;
+    let is_new = warn(context, work, stored, vec![(Some(why.code), warning)]).await;
     let before = stored.status_text();
-    // A status that is not known (none, too long to be kept, undecodable) is written once per
-    // finding.
-    if !news && before == "null" {
+    // An unknown status (absent, too long to be kept, undecodable) is written once per finding.
+    if !is_new && before == "null" {
         return Ok(());
     }
     let generation = stored.meta().generation;
@@ -166,14 +165,14 @@ where
     };
     let written = patch_status::<K>(context, work, stored.meta(), change).await;
     if written.is_err() {
-        // The next attempt has it to say again.
+        // The next attempt reports the finding again.
         context.memory().findings.remove(work);
     }
     written
 }
 
-/// What changes in a status, given as JSON, of an object that cannot be read; `None`: it says so
-/// already, as after a restart.
+/// The change of the status of an object that cannot be decoded. `before` is the status as JSON.
+/// `None` if it reports the finding already, such as after a restart.
 fn unreadable_change(
     before: &str,
     why: &Undecodable,
@@ -187,14 +186,14 @@ fn unreadable_change(
         "observedGeneration": generation,
         "conditions": status::undecodable(&conditions, why, generation, now),
     });
-    let told = json!({
+    let before = json!({
         "observedGeneration": before.get("observedGeneration"),
         "conditions": before.get("conditions"),
     });
-    merge_patch(&told, &after)
+    merge_patch(&before, &after)
 }
 
-/// The operator panicked over an object: its status and an event say so.
+/// Reports a panic of the operator over an object, in its status and as an Event.
 pub async fn panicked(context: &Context, work: &Work) -> Result<(), ReportError> {
     let stores = &context.stores;
     match work.kind {
@@ -221,15 +220,15 @@ where
         reason: StateReason::InternalError.as_str().to_owned(),
         note: status::INTERNAL_ERROR.to_owned(),
     };
-    say(context, work, &*stored, vec![(None, warning)]).await;
+    warn(context, work, &*stored, vec![(None, warning)]).await;
     let before: Value = serde_json::from_str(&stored.status_text()).unwrap_or_default();
     let conditions = before.get("conditions").cloned().unwrap_or_default();
     let conditions = serde_json::from_value(conditions).unwrap_or_default();
     let generation = stored.meta().generation;
     let now = jiff::Timestamp::now();
     let after = json!({ "conditions": status::internal_error(conditions, generation, now) });
-    let told = json!({ "conditions": before.get("conditions") });
-    match merge_patch(&told, &after) {
+    let before = json!({ "conditions": before.get("conditions") });
+    match merge_patch(&before, &after) {
         Some(change) => patch_status::<K>(context, work, stored.meta(), change).await,
         None => Ok(()),
     }
@@ -275,8 +274,8 @@ where
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    // Of that very version: a leader that was paused would write what nobody corrects, since
-    // a change of status wakes nobody.
+    // Fenced by the version: a leader that was paused could write an outdated status, which would
+    // stay, since a change of status causes no reconcile.
     let fence = json!({ "uid": seen.uid, "resourceVersion": seen.resource_version });
     let patch = json!({ "metadata": fence, "status": change });
     match api
@@ -312,31 +311,34 @@ fn findings(diagnostics: &[Diagnostic]) -> Vec<(Option<Code>, Warning)> {
         .collect()
 }
 
-/// Says what was not said before; whether there was anything.
-async fn say(
+/// Logs and counts the warnings that are new, and writes them as Events. Returns whether any is new.
+async fn warn(
     context: &Context,
     work: &Work,
     object: &impl Resource<DynamicType = ()>,
     warnings: Vec<(Option<Code>, Warning)>,
 ) -> bool {
     let uid = object.meta().uid.clone().unwrap_or_default();
-    let line = |warning: &Warning| digest(&(&*uid, &*warning.reason, &*warning.note));
-    let standing: BTreeSet<u64> = warnings.iter().map(|(_, warning)| line(warning)).collect();
-    let said = {
-        let mut memory = context.memory();
-        let said = memory.findings.remove(work).unwrap_or_default();
-        if !standing.is_empty() {
-            memory.findings.insert(work.clone(), standing);
-        }
-        said
-    };
-    let news: Vec<(Option<Code>, Warning)> = warnings
-        .into_iter()
-        .filter(|(_, warning)| !said.contains(&line(warning)))
+    let fingerprint = |warning: &Warning| digest(&(&*uid, &*warning.reason, &*warning.note));
+    let current: BTreeSet<u64> = warnings
+        .iter()
+        .map(|(_, warning)| fingerprint(warning))
         .collect();
-    let any = !news.is_empty();
+    let reported = {
+        let mut memory = context.memory();
+        let reported = memory.findings.remove(work).unwrap_or_default();
+        if !current.is_empty() {
+            memory.findings.insert(work.clone(), current);
+        }
+        reported
+    };
+    let new: Vec<(Option<Code>, Warning)> = warnings
+        .into_iter()
+        .filter(|(_, warning)| !reported.contains(&fingerprint(warning)))
+        .collect();
+    let any = !new.is_empty();
     let about: ObjectReference = object.object_ref(&());
-    for (code, _) in &news {
+    for (code, _) in &new {
         if let Some(code) = code {
             context
                 .metrics
@@ -346,7 +348,7 @@ async fn say(
         }
     }
     let ending = context.ending(&work.key.namespace);
-    for (_, warning) in news.iter().take(EVENTS) {
+    for (_, warning) in new.iter().take(EVENTS) {
         tracing::warn!(object = %work.subject(), reason = warning.reason, "{}", warning.note);
         if ending || !context.leading() {
             continue;
@@ -354,7 +356,7 @@ async fn say(
         match context.events.warn(&about, warning).await {
             Ok(true) => context.metrics.wrote("Event", "create"),
             Ok(false) => {}
-            // Status says it too; an Event is not worth another attempt.
+            // Not retried, since the status reports the finding too.
             Err(error) => tracing::warn!(object = %work.subject(), %error, "cannot write Event"),
         }
     }
@@ -368,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_says_already_why_it_gives_nothing_is_not_written_again() {
+    fn the_status_of_an_undecodable_object_is_written_once() {
         let object = json!({
             "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
             "metadata": {"name": "reed", "namespace": "pond", "generation": 3},
@@ -378,12 +380,12 @@ mod tests {
             let mut object = object.clone();
             object["status"] = status.clone();
             let text = object.to_string();
-            serde_json::from_str::<DecodedObject<Surface>>(&text).expect("metadata is there")
+            serde_json::from_str::<DecodedObject<Surface>>(&text).expect("it has metadata")
         };
         let at = |second| jiff::Timestamp::from_second(second).expect("a time");
         let change = |status: &Value, second| {
             let stored = decoded(status);
-            let why = stored.object.as_ref().expect_err("it is no Surface");
+            let why = stored.object.as_ref().expect_err("an undecodable Surface");
             unreadable_change(&stored.status_text(), why, Some(3), at(second))
         };
         let mut status = json!({
@@ -395,12 +397,12 @@ mod tests {
                     "lastTransitionTime": "2026-01-02T03:04:05Z"},
             ],
         });
-        let first = change(&status, 10).expect("it says that it is accepted");
+        let first = change(&status, 10).expect("the status is outdated");
         json_patch::merge(&mut status, &first);
         assert_eq!(status["observedGeneration"], 3);
         assert_eq!(status["conditions"].as_array().map(Vec::len), Some(1));
         assert_eq!(status["conditions"][0]["reason"], "Undecodable");
-        // Of the next leader.
+        // The next leader writes nothing.
         assert_eq!(change(&status, 20), None);
         assert!(change(&Value::Null, 20).is_some());
     }

@@ -1,10 +1,9 @@
-//! Reads of Secrets: what compile asked for, and what a compiled Secret holds now.
+//! Reads Secrets: those that a compilation refers to, and the compiled Secret of an earlier one.
 //!
-//! Not here: remembering and bounding what was read (the controller's `content_cache`), and the
-//! identity Secret.
+//! Not here: the cache and its bounds (the controller's `content_cache`), and the identity Secret.
 //!
-//! Invariant: values go to materialize only; logs and errors carry keys and the API
-//! server's message.
+//! Invariant: values go to materialize only; logs and errors contain keys and the API server's
+//! message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,21 +24,21 @@ use crate::controller::write::apply::{self, Ownership};
 use crate::controller::write::managed_object::ManagedObject;
 use crate::objects::metadata::ObjectMetadata;
 
-/// The Secrets of one piece of work, each at one fixed version, whatever the watch or other
-/// work reads meanwhile.
+/// The Secrets of a piece of work, each at a fixed version, even if the watch or other work reads a
+/// newer one meanwhile.
 #[derive(Default)]
 pub(super) struct SecretVersions {
-    held: BTreeMap<ObjectRef, Arc<Content<Values>>>,
+    contents: BTreeMap<ObjectRef, Arc<Content<Values>>>,
     /// Secrets that could not be read, with the reason; their content is unknown.
     unread: BTreeMap<ObjectRef, String>,
-    /// True if a read brought keys that were not known before.
-    learned: bool,
+    /// Whether a Secret was read whose keys were not known before.
+    has_new_keys: bool,
 }
 
 impl SecretVersions {
-    /// Whether `compiled` was made of no other versions, and knows what there is to know.
-    pub(super) fn stands_behind(&self, compiled: &Compilation) -> bool {
-        !self.learned
+    /// Whether `compiled` used exactly these versions and all of their keys.
+    pub(super) fn matches(&self, compiled: &Compilation) -> bool {
+        !self.has_new_keys
             && compiled
                 .sources
                 .iter()
@@ -48,14 +47,14 @@ impl SecretVersions {
                     SourceState::Known {
                         uid,
                         resource_version,
-                    } => self.held.get(&reference.secret).is_some_and(|content| {
+                    } => self.contents.get(&reference.secret).is_some_and(|content| {
                         content.version.uid == *uid
                             && content.version.resource_version == *resource_version
                     }),
                 })
     }
 
-    /// What compile is to know of a Secret that the watch brought as `facts`.
+    /// The facts about a Secret for compile. `facts` are those of the watched version.
     pub(super) fn facts(
         &self,
         key: &ObjectRef,
@@ -64,22 +63,22 @@ impl SecretVersions {
         if let Some(why) = self.unread.get(key) {
             return Presence::Unknown(why.clone());
         }
-        let (Presence::Present(mut facts), Some(content)) = (facts.clone(), self.held.get(key))
+        let (Presence::Present(mut facts), Some(content)) = (facts.clone(), self.contents.get(key))
         else {
             return facts;
         };
         if content.version.uid != facts.uid
             || content.version.resource_version != facts.resource_version
         {
-            // The other version is on its way; with it comes another look.
-            return Presence::Unknown("it is changing just now".to_owned());
+            // The watch will deliver the other version, which causes another reconcile.
+            return Presence::Unknown("it is being changed".to_owned());
         }
         facts.keys = Some(content.data.iter().map(|(key, _)| key.clone()).collect());
         Presence::Present(facts)
     }
 
     pub(super) fn value(&self, reference: &SecretKeyRef) -> Option<SecretText> {
-        let content = self.held.get(&reference.secret)?;
+        let content = self.contents.get(&reference.secret)?;
         content.data.get(&reference.key).cloned()
     }
 }
@@ -103,21 +102,21 @@ pub(super) async fn read(context: &Context, compiled: &Compilation) -> SecretVer
                 known.unread.insert(key, why.to_string());
             }
             Ok(Some(SecretRead::Cached(content))) => {
-                known.held.insert(key, content);
+                known.contents.insert(key, content);
             }
             Ok(Some(SecretRead::Fetched(content))) => {
-                // Keys are known now: surfaces and providers can say which are missing.
+                // The keys are known now, so surfaces and providers can report missing ones.
                 let mut users = context
                     .dependents
                     .of([&Key::Object(Kind::Secret, key.clone())]);
                 users.retain(|work| !work.is_agent());
                 context.queue.add_all(users);
-                known.learned = true;
-                known.held.insert(key, content);
+                known.has_new_keys = true;
+                known.contents.insert(key, content);
             }
             Err(error) => {
                 tracing::warn!(secret = %key, error = %message(&error), "cannot read Secret");
-                let why = "the API server did not give it".to_owned();
+                let why = "the API server refused or failed to return it".to_owned();
                 known.unread.insert(key, why);
             }
         }
@@ -125,7 +124,7 @@ pub(super) async fn read(context: &Context, compiled: &Compilation) -> SecretVer
     known
 }
 
-/// A short message without any content of the response body.
+/// A short message that contains nothing of the response body.
 fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -133,7 +132,7 @@ fn message(error: &kube::Error) -> String {
     }
 }
 
-/// What the compiled Secret holds now, if a source of the new one cannot be read.
+/// The content of the current compiled Secret, if a source of the new one cannot be read.
 pub(super) async fn last_good(
     context: &Context,
     agent: &Agent,
@@ -153,7 +152,7 @@ pub(super) async fn last_good(
     let owner = apply::owner(agent);
     let found = find(context, &key)
         .await?
-        // Somebody else's Secret holds nothing of ours.
+        // A Secret of another owner contains none of our values.
         .filter(|found| {
             apply::ownership(&ObjectMetadata::<Secret>::of(found.meta()), &owner) == Ownership::Ours
         });
@@ -169,7 +168,7 @@ pub(super) async fn last_good(
     }))
 }
 
-/// Past the watch: as the API server has it now.
+/// Reads a Secret from the API server, not from the store.
 pub(super) async fn find(
     context: &Context,
     secret: &ObjectRef,
@@ -224,12 +223,12 @@ spec: {agents: [otter], tools: [{surface: {name: fish}, allow: [list]}]}
             data: Values::from_iter([("token".to_owned(), SecretText::new(token))]),
         };
         SecretVersions {
-            held: BTreeMap::from([(creds(), Arc::new(content))]),
+            contents: BTreeMap::from([(creds(), Arc::new(content))]),
             ..SecretVersions::default()
         }
     }
 
-    /// What the watch has brought.
+    /// The facts about the watched version.
     fn watched(version: &str) -> Presence<SecretFacts> {
         Presence::Present(SecretFacts {
             labelled: true,
@@ -248,13 +247,13 @@ spec: {agents: [otter], tools: [{surface: {name: fish}, allow: [list]}]}
     }
 
     #[test]
-    fn the_version_that_was_read_is_the_one_that_is_compiled() {
+    fn the_compiled_version_is_the_version_that_was_read() {
         let known = known("1", "first");
-        assert!(known.stands_behind(&compiled(watched("1"))));
-        // The watch went on between compiling and reading, or reading went ahead of it.
-        assert!(!known.stands_behind(&compiled(watched("2"))));
-        assert!(!SecretVersions::default().stands_behind(&compiled(watched("1"))));
-        assert!(known.stands_behind(&compiled(known.facts(&creds(), watched("2")))));
+        assert!(known.matches(&compiled(watched("1"))));
+        // The watch advanced between compiling and reading, or the read is newer than the watch.
+        assert!(!known.matches(&compiled(watched("2"))));
+        assert!(!SecretVersions::default().matches(&compiled(watched("1"))));
+        assert!(known.matches(&compiled(known.facts(&creds(), watched("2")))));
     }
 
     #[test]
@@ -265,7 +264,7 @@ spec: {agents: [otter], tools: [{surface: {name: fish}, allow: [list]}]}
         assert_eq!(written.withheld, []);
         let last_good = LastGood::read(&written.annotations, &written.files);
 
-        // The watch brought version 2; what was read is version 3 already.
+        // The watch delivered version 2; the read returned version 3.
         let now = known("3", "third");
         let between = compiled(now.facts(&creds(), watched("2")));
         let kept = materialize(&between, &|key| now.value(key), &last_good, &[]);

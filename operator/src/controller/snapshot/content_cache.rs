@@ -1,12 +1,12 @@
-//! A cache of Secrets and ConfigMaps: each is read once per version.
+//! A cache of the content of Secrets and ConfigMaps, which are read once per version.
 //!
-//! The watches bring metadata only. What compile asks for is read one by one, and kept
-//! until the metadata names another version and that one was read: a ConfigMap whose read
-//! fails is answered with what it content before, and marked so. Values are never logged;
-//! `Debug` of a cached Secret shows its keys.
+//! The watches deliver metadata only. The objects that compile needs are read one by one. Their
+//! content is kept until the metadata names another version and that version was read. If a
+//! ConfigMap cannot be read, the facts contain its last good content, marked as such. Values are
+//! never logged; `Debug` of a cached Secret shows its keys only.
 //!
-//! What was read is remembered while the process runs: after a restart there is no last
-//! good version, and what cannot be read is unknown.
+//! The cache does not survive the process: after a restart there is no last good content, and an
+//! object that cannot be read is unknown.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use crate::objects::decode::BASE_WEIGHT;
 use crate::objects::stores::{ScopedStore, Version};
 use kube::Resource;
 
-/// The size up to which one of the operator's own Secrets, the tokens of one agent, is not budgeted.
+/// Most bytes of an operator's own Secret (the tokens of an agent) that count against no budget.
 const OWN_SECRET: usize = 16 * 1024;
 
 pub struct ContentCache {
     client: Client,
     budget: Arc<Budget>,
-    /// Versions of ConfigMaps and Secrets that had no room, so that they are not read in vain.
+    /// Versions of ConfigMaps and Secrets that were over a budget, so that they are not read again.
     out: Mutex<HashMap<(Kind, ObjectRef), Version>>,
     pub secrets: Cache<Values>,
     pub config_maps: Cache<Arc<BTreeMap<String, String>>>,
@@ -45,8 +45,8 @@ pub struct Content<T> {
     pub data: T,
 }
 
-/// A Secret's keys and values. Every agent has one, mostly of one key, and a map has room for
-/// eleven.
+/// A Secret's keys and values, as a list: every agent has a Secret, mostly of a single key, and a
+/// map allocates room for eleven.
 #[derive(Debug)]
 pub struct Values(Box<[(String, SecretText)]>);
 
@@ -55,7 +55,7 @@ pub struct Values(Box<[(String, SecretText)]>);
 pub enum SecretRead {
     Cached(Arc<Content<Values>>),
     Fetched(Arc<Content<Values>>),
-    /// The namespace has no room for it.
+    /// The Secret is over a budget.
     OverBudget(Shortage),
 }
 
@@ -76,7 +76,7 @@ impl FromIterator<(String, SecretText)> for Values {
     }
 }
 
-/// One version of each object that was read.
+/// The last version of each object that was read.
 #[derive(Debug)]
 pub struct Cache<T>(Mutex<HashMap<ObjectRef, Arc<Content<T>>>>);
 
@@ -97,8 +97,8 @@ impl<T> Cache<T> {
         (content.version == *version).then(|| Arc::clone(content))
     }
 
-    /// What the object content when it was last read, of whatever version; `uid`, if it is
-    /// known: a namesake of something that is gone is another object.
+    /// The last content of the object, of any version. If `uid` is known, it must match: an object
+    /// that was recreated is another one.
     pub fn last_good(&self, key: &ObjectRef, uid: Option<&str>) -> Option<Arc<Content<T>>> {
         let cache = self.lock();
         let content = cache.get(key)?;
@@ -139,8 +139,8 @@ impl ContentCache {
         }
     }
 
-    /// What is known of a Secret without reading it now. Its keys are known once any
-    /// compilation has read this version.
+    /// The facts about a Secret that need no read. Its keys are known once a compilation has read
+    /// this version.
     pub fn secret_facts(
         &self,
         store: &ScopedStore<Secret>,
@@ -168,8 +168,8 @@ impl ContentCache {
         }
     }
 
-    /// Reads a Secret that the store names, unless that version was read before. What was
-    /// read may be newer than what the watch has brought. `None`: it is not there.
+    /// Reads a Secret that is in the store, unless that version was read before. The content may be
+    /// newer than the watched version. `None` if the Secret does not exist.
     pub async fn read_secret(
         &self,
         store: &ScopedStore<Secret>,
@@ -188,12 +188,12 @@ impl ContentCache {
         let Some(secret) = api.get_opt(&key.name).await? else {
             return Ok(None);
         };
-        // A newer one is kept under its own version and used when the watch gets there.
+        // A newer version is kept as such, and used once the watch delivers it.
         let Some(version) = Version::of(&secret) else {
             return Ok(None);
         };
         let data = secret.data.unwrap_or_default();
-        // Those that the operator writes itself are small, and every agent has one.
+        // The operator's own Secrets are small, and every agent has one.
         let ours = secret
             .metadata
             .labels
@@ -218,7 +218,7 @@ impl ContentCache {
         Ok(Some(SecretRead::Fetched(content)))
     }
 
-    /// The values of the version that the store names, if they were read.
+    /// The values of the watched version, if they were read.
     pub fn secret_values(
         &self,
         store: &ScopedStore<Secret>,
@@ -227,8 +227,8 @@ impl ContentCache {
         self.secrets.get(key, &present(store, key)?)
     }
 
-    /// The facts about a ConfigMap that take no read. `None`: the version that the store names is
-    /// to be read.
+    /// The facts about a ConfigMap, if they need no read. `None` if the watched version must be
+    /// read.
     pub fn config_map_facts(
         &self,
         store: &ScopedStore<ConfigMap>,
@@ -250,8 +250,8 @@ impl ContentCache {
         Some(ConfigMapFacts::Present(Arc::clone(&content.data)))
     }
 
-    /// The version of a ConfigMap that the store names; while it cannot be read, the content of
-    /// the last version that could be.
+    /// The content of a ConfigMap. If the watched version cannot be read, the content of the last
+    /// version that was read.
     pub async fn config_map(
         &self,
         store: &ScopedStore<ConfigMap>,
@@ -270,7 +270,7 @@ impl ContentCache {
                 let created = created.map(|time| time.0);
                 let data = Arc::new(found.data.unwrap_or_default());
                 if let Some(version) = version {
-                    // As a descriptor's text weighs once it is read.
+                    // The weight of a descriptor's text after decoding.
                     let texts = data.iter().map(|(key, text)| key.len() + weight(text));
                     let weight = texts.sum();
                     let entered = self.enter(Kind::ConfigMap, key, &version, created, weight);
@@ -287,7 +287,7 @@ impl ContentCache {
             Err(kube::Error::Api(status)) => self.unread(key, uid, status.message.clone()),
             Err(error) => {
                 tracing::warn!(%key, %error, "cannot read ConfigMap");
-                let why = "the API server could not be asked".to_owned();
+                let why = "the API server could not be reached".to_owned();
                 self.unread(key, uid, why)
             }
         }
@@ -297,7 +297,7 @@ impl ContentCache {
         self.out.lock()
     }
 
-    /// Why a version that was read before is not kept, if there is still no room for it.
+    /// The shortage for which a version that was read before is not kept, if it persists.
     fn shortage(&self, kind: Kind, key: &ObjectRef, version: &Version) -> Option<Shortage> {
         let out = self.out().get(&(kind, key.clone())) == Some(version);
         if !out {
@@ -306,7 +306,7 @@ impl ContentCache {
         self.budget.check(kind, key).err()
     }
 
-    /// Whether an object that was read may be kept.
+    /// Enters an object that was read into the budget. `Ok` if it may be kept.
     fn enter(
         &self,
         kind: Kind,
@@ -341,8 +341,8 @@ impl ContentCache {
         self.budget.remove(kind, key);
     }
 
-    /// Evicts the objects that a namespace has no room for any more. Returns the objects whose users
-    /// must be requeued: these, and those that have room again.
+    /// Evicts the objects of a namespace that are over the budget now. Returns the objects whose
+    /// dependents must be requeued: these, and the objects that are within it again.
     pub fn settle(&self, kind: Kind, namespace: &str) -> Vec<ObjectRef> {
         let kept = match kind {
             Kind::Secret => self.secrets.keys(namespace),
@@ -436,8 +436,8 @@ mod tests {
     use crate::objects::store::StoreWriter;
     use crate::objects::stores::SecretScope;
 
-    /// Of ConfigMap pond/docs: what the watch brought (its uid and version; `None`: that it
-    /// is gone), and how the API server answers a read, if one is expected.
+    /// A step of ConfigMap pond/docs: its watched uid and version (`None` if deleted), and the API
+    /// server's answer to a read, if one is expected.
     type Step<'a> = (Option<(&'a str, &'a str)>, Option<(u16, serde_json::Value)>);
 
     fn content(uid: &str, version: &str, text: &str) -> Option<(u16, serde_json::Value)> {
@@ -468,7 +468,7 @@ mod tests {
         })
     }
 
-    /// What each step is answered with.
+    /// Compares the facts of each step.
     #[track_caller]
     fn check(steps: Vec<(Step<'_>, ConfigMapFacts)>) {
         let answers: Arc<Mutex<VecDeque<_>>> = Arc::default();
@@ -478,7 +478,7 @@ mod tests {
                 request.uri().path(),
                 "/api/v1/namespaces/pond/configmaps/docs"
             );
-            let (code, body) = server.lock().pop_front().expect("a read that was expected");
+            let (code, body) = server.lock().pop_front().expect("an expected read");
             let body: serde_json::Value = body;
             let answer = Response::builder()
                 .status::<u16>(code)
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_last_stands_in_while_a_newer_version_cannot_be_read() {
+    fn the_last_good_content_is_used_while_a_newer_version_cannot_be_read() {
         check(vec![
             ((Some(("u", "1")), content("u", "1", "old")), present("old")),
             (
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stands_in_for_what_was_never_read_or_is_another_object_or_is_gone() {
+    fn an_unread_recreated_or_deleted_object_has_no_last_good_content() {
         let forbidden = || refused(403, "forbidden");
         let unknown = || ConfigMapFacts::Unknown("forbidden".to_owned());
         check(vec![

@@ -1,12 +1,12 @@
-//! How compiled files have mediators resolve names.
+//! The DNS settings of compiled files.
 
 use toolcrib_compile::{Key, Kind, ObjectRef, ServiceFacts, names};
 use toolcrib_manifest::{ClusterDomain, Dns, NameServer};
 
 use crate::objects::stores::Stores;
 
-/// As the flags say, else by the addresses of the cluster's own name servers. While there are
-/// none, no name resolves.
+/// The name servers of the flags, otherwise the addresses of the cluster's DNS Service. Without
+/// either, no name resolves.
 pub fn dns(given: &[NameServer], cluster_domain: &ClusterDomain, stores: &Stores) -> Dns {
     let name_servers = match given {
         [] => found(stores),

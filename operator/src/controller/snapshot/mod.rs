@@ -1,13 +1,12 @@
-//! The stores, as one compilation sees them.
+//! A consistent view of the stores for one compilation.
 //!
-//! Here: answering compile's questions from the stores, and from the facts about Secrets and
-//! ConfigMaps that the caller gives. [`content_cache`] reads these from the API server, once per
-//! version; [`dns`] reads the name servers from the stores. Not here: the watches that fill the stores.
+//! Here: the objects that compile reads, from the stores and from the caller's facts about Secrets
+//! and ConfigMaps. [`content_cache`] reads these from the API server, once per version; [`dns`] reads
+//! the name servers from the stores. Not here: the watches that fill the stores.
 //!
-//! Invariants: each object is taken from its store once, when the first question needs it, so a
-//! change in between never gives a compilation parts of two versions. The key of a question is
-//! reported before the answer is taken. An object that no question needs costs nothing: one agent
-//! of ten thousand costs what its own objects cost.
+//! Invariants: each object is copied from its store once, at its first use, so a compilation never
+//! mixes two versions of it. A key is reported before its answer is read. Objects that are not
+//! used cost nothing, so a compilation costs the same among ten thousand agents.
 
 pub mod content_cache;
 pub mod dns;
@@ -36,20 +35,22 @@ pub trait Material {
     fn config_map(&self, key: &ObjectRef) -> ConfigMapFacts;
 }
 
-/// Answers each question as the stores stand when it is first asked.
+/// Reads each key from the stores at its first use, and gives the same answer from then on.
 pub struct Snapshot<'a> {
     stores: &'a Stores,
     material: &'a dyn Material,
     settings: Settings,
     look: &'a dyn Fn(&Key),
-    asked: RefCell<BTreeSet<Key>>,
+    /// The keys that were read.
+    keys: RefCell<BTreeSet<Key>>,
+    /// The objects that were read, even if absent.
     taken: RefCell<BTreeSet<(Kind, ObjectRef)>>,
-    /// The objects that were taken, with settings that nothing reads.
+    /// The objects that were read. Its settings are not used.
     inputs: RefCell<Inputs>,
 }
 
 impl<'a> Snapshot<'a> {
-    /// `look` is told each key before it is answered.
+    /// Creates an empty snapshot. `look` is called with each key before its answer is read.
     pub fn new(
         stores: &'a Stores,
         synced: SyncProof,
@@ -62,15 +63,15 @@ impl<'a> Snapshot<'a> {
             material,
             settings,
             look,
-            asked: RefCell::default(),
+            keys: RefCell::default(),
             taken: RefCell::default(),
             inputs: RefCell::new(Inputs::online(synced, Settings::default())),
         }
     }
 
-    /// Inputs that hold the answer to `key`.
+    /// Inputs that contain the answer to `key`.
     fn with(&self, key: Key) -> Ref<'_, Inputs> {
-        if self.asked.borrow_mut().insert(key.clone()) {
+        if self.keys.borrow_mut().insert(key.clone()) {
             (self.look)(&key);
             match &key {
                 Key::Object(kind, key) => self.take(*kind, key),
@@ -137,7 +138,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// Takes the objects of a list that can be used.
+    /// Reads the decodable objects of a list.
     fn take_list(&self, list: &Key) {
         let stores = self.stores;
         match list {
@@ -160,7 +161,7 @@ impl<'a> Snapshot<'a> {
                     self.take(Kind::Service, &reference(&*found));
                 }
             }
-            // No question asks for these.
+            // Compile never reads these lists.
             Key::In(..) | Key::Object(..) => {}
         }
     }
@@ -176,7 +177,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// Adds an object to the inputs, unless a version of it was taken before.
+    /// Adds an object to the inputs, unless a version of it was read before.
     fn put<K>(
         &self,
         kind: Kind,
@@ -264,9 +265,9 @@ impl Objects for Snapshot<'_> {
         self.with(list).providers_in(namespace)
     }
 
-    /// The names among the objects that were taken. To suggest any other name, each object that
-    /// names a missing one would depend on all objects of its namespace, and a namespace whose
-    /// grants come before its agents would be looked at once for each pair.
+    /// The names of the objects that were read so far. To suggest any other name, an object that
+    /// names a missing one would depend on all objects of its namespace. A namespace whose grants
+    /// are created before its agents would then cause a reconcile for each pair.
     fn names_in(&self, kind: Kind, namespace: &str) -> Vec<String> {
         self.inputs.borrow().names_in(kind, namespace)
     }

@@ -1,4 +1,4 @@
-//! Random sets of objects in the stores, asked through a snapshot.
+//! Compiles random sets of objects in the stores through a snapshot.
 
 #[path = "../../../compile/tests/worlds/mod.rs"]
 pub mod worlds;
@@ -19,7 +19,7 @@ use crate::objects::decode::MetaOf;
 use crate::objects::store::{Store, StoreObject, StoreWriter};
 use crate::objects::stores::{ScopedStore, SecretScope};
 
-/// The facts about Secrets and ConfigMaps that these inputs hold.
+/// The facts about Secrets and ConfigMaps in these inputs.
 pub struct FromInputs(pub Inputs);
 
 impl Material for FromInputs {
@@ -42,7 +42,7 @@ pub fn inputs(world: &World) -> Inputs {
     load(texts, Settings::default()).inputs
 }
 
-/// `KIND NAMESPACE/NAME`, as worlds name their objects.
+/// Parses `KIND NAMESPACE/NAME`, the name of an object in a world.
 pub fn subject(name: &str) -> (Kind, ObjectRef) {
     let (kind, key) = name.split_once(' ').expect("KIND NAMESPACE/NAME");
     let (namespace, name) = key.split_once('/').expect("NAMESPACE/NAME");
@@ -50,7 +50,7 @@ pub fn subject(name: &str) -> (Kind, ObjectRef) {
     (kind.expect("a kind"), ObjectRef::new(namespace, name))
 }
 
-/// The document as the API server has it; each text is a version of its own.
+/// The document as a stored object. Each text has its own resourceVersion.
 pub fn object(text: &str) -> Value {
     let mut object: Value = serde_yaml::from_str(text).expect("a document");
     let version = digest(text).to_string();
@@ -89,7 +89,7 @@ pub fn stores(world: &World) -> Stores {
     stores
 }
 
-/// Every result about one object of Toolcrib's kinds, as text. Suggestions of names are left out.
+/// The result of compiling or checking one object, as text without suggestions of names.
 pub fn results(objects: &dyn Objects, kind: Kind, key: &ObjectRef) -> String {
     let text = match kind {
         Kind::Agent => format!("{:?}", compile(objects, key)),
@@ -112,7 +112,7 @@ pub fn snapshot<'a>(
     material: &'a FromInputs,
     look: &'a dyn Fn(&Key),
 ) -> Snapshot<'a> {
-    let synced = SyncProof::check(&SyncProof::KINDS.into()).expect("all kinds are named");
+    let synced = SyncProof::check(&SyncProof::KINDS.into()).expect("the list contains every kind");
     Snapshot::new(stores, synced, Settings::default(), material, look)
 }
 
@@ -133,9 +133,9 @@ proptest! {
     }
 }
 
-/// An object that changes between two questions of a compilation is the same to both.
+/// A change of an object between two reads of a compilation is not visible to it.
 #[test]
-fn a_snapshot_takes_each_object_once() {
+fn a_snapshot_reads_each_object_once() {
     let documents = [
         worlds::ours("Surface", "pond", "fish", "url: 'https://fish.test'"),
         worlds::ours("Agent", "pond", "otter", "surfaces: [{name: fish}]"),
@@ -159,7 +159,7 @@ fn a_snapshot_takes_each_object_once() {
     fill(&stores.grants, &later, Kind::ToolGrant);
     assert!(
         snapshot.surface(&fish).is_some(),
-        "it was taken before it was deleted"
+        "it was read before it was deleted"
     );
     assert_eq!(snapshot.grants_for(&otter).len(), 1);
     let users: BTreeSet<ObjectRef> = snapshot
@@ -170,6 +170,6 @@ fn a_snapshot_takes_each_object_once() {
     assert_eq!(users, [ObjectRef::new("pond", "toad")].into());
     assert!(
         snapshot.agent(&newt).is_none(),
-        "as it was when first asked for"
+        "it was absent at the first read"
     );
 }

@@ -1,9 +1,9 @@
-//! An Agent's status: mode, tools, what is withheld, and four conditions.
+//! The status of an Agent: mode, tools, withheld tools, and four conditions.
 //!
-//! Here: `Accepted`, `Compiled`, `Ready`, and the lists. Not here: pods with `InForce`,
-//! usage, and finding any of the facts.
+//! Here: `Accepted`, `Compiled`, `Ready`, and the lists. Not here: pods with `InForce`, usage, and
+//! gathering the facts.
 //!
-//! Invariant: digests name what is in place, not what failed to be put there.
+//! Invariant: the digests are those of the last objects that were written completely.
 
 use jiff::Timestamp;
 use toolcrib_compile::{
@@ -22,10 +22,10 @@ use super::pods::{PodState, faults, in_force, pods};
 use super::usage::usage;
 use super::written::WriteOutcome;
 
-/// Entries of a capped list; a count stands beside each.
+/// Most entries of a list in the status. A count beside each list has the full number.
 const LISTED: usize = 64;
 
-/// All that an Agent's status is made of.
+/// The facts from which an Agent's status is computed.
 pub struct AgentFacts<'a> {
     pub agent: &'a ObjectRef,
     pub generation: Option<i64>,
@@ -36,28 +36,29 @@ pub struct AgentFacts<'a> {
     pub withheld: &'a [WithheldItem],
     pub diagnostics: &'a [Diagnostic],
     pub network: &'a Network,
-    /// What was compiled; `None` when nothing could be.
+    /// Digests of the compiled files; `None` if nothing could be compiled.
     pub digests: Option<&'a Digests>,
-    /// References whose last known value stands in.
+    /// References whose last known value is used.
     pub kept: Vec<String>,
     pub written: WriteOutcome,
     pub pods: Vec<PodState>,
-    /// `None`: not to be written this time.
+    /// `None` if usage is not to be written this time.
     pub usage: Option<Usage>,
-    /// When the Agent was created, which is when counting began.
+    /// Creation time of the Agent, at which counting began.
     pub created: Option<Timestamp>,
 }
 
 impl AgentFacts<'_> {
-    /// Something is granted, and the agent gets none of it.
+    /// Whether everything that is granted to the agent is withheld.
     fn all_withheld(&self) -> bool {
         self.tools.is_empty() && self.feeds.is_empty() && !self.withheld.is_empty()
     }
 }
 
+/// Computes the status of an Agent; `before` is its previous status.
 pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestamp) -> AgentStatus {
     let before = before.cloned().unwrap_or_default();
-    // Until something is written once, the agent has none of what compiles for it.
+    // Until the compiled objects are first written, the agent has none of the tools.
     let is_in_place = facts.written == WriteOutcome::Done || before.manifest_digest.is_some();
     let tools = if is_in_place { facts.tools } else { &[] };
     let feeds = if is_in_place { facts.feeds } else { &[] };
@@ -82,7 +83,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         ),
         conditions: before.conditions,
     };
-    // Status names what is in place, not what failed to be put there.
+    // After a failed write, the digests stay those of the last complete write.
     if let (WriteOutcome::Done, Some(digests)) = (&facts.written, facts.digests) {
         status.manifest_digest = Some(digests.manifest.clone());
         status.credentials_revision = Some(digests.credentials.clone());
@@ -107,8 +108,8 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
     status
 }
 
-/// Everything that is wrong with the Agent's own spec; what keeps it from all of its tools
-/// comes first.
+/// `Accepted`: reports every mistake in the Agent's own spec. A mistake that costs the agent all of
+/// its tools comes first.
 fn accepted(facts: &AgentFacts<'_>) -> Verdict {
     let subject = Subject::new(Kind::Agent, facts.agent);
     let mut against: Vec<&Diagnostic> = facts.refusal.into_iter().collect();
@@ -134,7 +135,7 @@ fn compiled(facts: &AgentFacts<'_>) -> Verdict {
             let mut notes: Vec<String> = findings(facts).into_iter().collect();
             if !facts.kept.is_empty() {
                 notes.push(format!(
-                    "could not be read now, the last known value stands: {}",
+                    "references could not be read, their last known values are used: {}",
                     facts.kept.join(", ")
                 ));
             }
@@ -172,7 +173,7 @@ fn findings(facts: &AgentFacts<'_>) -> Option<String> {
     })
 }
 
-/// Ready: compiled, and no pod has a fault that waiting does not mend.
+/// `Ready`: the agent is compiled, and no pod has a fault that does not resolve itself.
 fn ready(facts: &AgentFacts<'_>) -> Verdict {
     if let Some(refusal) = facts.refusal {
         return verdict(
@@ -199,7 +200,7 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
         return verdict(
             ConditionStatus::True,
             StateReason::NoPods,
-            "no pod of the agent runs",
+            "the agent has no running pod",
         );
     }
     let fault = faults(&facts.pods).into_iter().next();
@@ -244,7 +245,7 @@ fn credential(kind: CredentialKind) -> toolcrib_crds::CredentialKind {
     }
 }
 
-/// `None`: not known.
+/// The network part of the status; `None` if not decided.
 fn network(network: &Network) -> Option<NetworkStatus> {
     let (egress, wide) = match network {
         Network::Undecided => return None,
@@ -258,7 +259,7 @@ fn network(network: &Network) -> Option<NetworkStatus> {
             .into_iter()
             .flatten()
             .take(LISTED)
-            .map(|place| cut(place, 2304))
+            .map(|destination| cut(destination, 2304))
             .collect(),
     })
 }
@@ -271,7 +272,8 @@ fn withheld(withheld: &WithheldItem) -> WithheldStatus {
     }
 }
 
-/// Within the bound of a field's definition, which counts characters.
+/// Truncates a text to the bound of its field. The definition counts characters, so a bound in bytes
+/// is within it.
 fn cut(text: &str, bytes: usize) -> String {
     toolcrib_bounds::cut(text, bytes).into_owned()
 }
@@ -280,17 +282,17 @@ fn cut(text: &str, bytes: usize) -> String {
 mod tests {
     use toolcrib_compile::Code;
 
-    use super::super::{PodNews, TokenFault, pod_warnings};
+    use super::super::{ReportState, TokenFault, pod_warnings};
     use super::*;
 
     fn otter() -> ObjectRef {
         ObjectRef::new("pond", "otter")
     }
 
-    fn pod(name: &str, news: PodNews, overdue: bool) -> PodState {
+    fn pod(name: &str, report: ReportState, overdue: bool) -> PodState {
         PodState {
             name: name.into(),
-            news,
+            report,
             overdue,
             withheld: Vec::new(),
         }
@@ -333,46 +335,46 @@ mod tests {
         (condition("InForce"), condition("Ready"), pods)
     }
 
-    fn said(in_force: &str, ready: &str, pods: &str) -> (String, String, String) {
+    fn summary(in_force: &str, ready: &str, pods: &str) -> (String, String, String) {
         (in_force.to_owned(), ready.to_owned(), pods.to_owned())
     }
 
     #[test]
-    fn in_force_is_what_pods_say_and_never_assumed() {
-        use PodNews::{Behind, Loaded, NoMediator, None, Rejected, TokenRefused};
+    fn in_force_depends_on_reports_of_pods_only() {
+        use ReportState::{Behind, Loaded, NoMediator, None, Rejected, TokenRefused};
         let cases = [
-            (vec![], said("Unknown/NoPods", "True/NoPods", "0 0 []")),
+            (vec![], summary("Unknown/NoPods", "True/NoPods", "0 0 []")),
             (
                 vec![pod("a", None, false)],
-                said("Unknown/NoReport", "True/Ready", "1 0 []"),
+                summary("Unknown/NoReport", "True/Ready", "1 0 []"),
             ),
             (
                 vec![pod("a", None, true)],
-                said("Unknown/NoReport", "False/Stale", r#"1 0 ["a"]"#),
+                summary("Unknown/NoReport", "False/Stale", r#"1 0 ["a"]"#),
             ),
             (
                 vec![pod("a", Loaded, true)],
-                said("True/InForce", "True/Ready", "1 1 []"),
+                summary("True/InForce", "True/Ready", "1 1 []"),
             ),
             (
                 vec![pod("a", Loaded, false), pod("b", Behind, false)],
-                said("False/Pending", "True/Ready", "2 1 []"),
+                summary("False/Pending", "True/Ready", "2 1 []"),
             ),
             (
                 vec![pod("a", Loaded, true), pod("b", Behind, true)],
-                said("False/Stale", "False/Stale", r#"2 1 ["b"]"#),
+                summary("False/Stale", "False/Stale", r#"2 1 ["b"]"#),
             ),
             (
                 vec![pod("a", Loaded, true), pod("b", NoMediator, true)],
-                said("False/NoMediator", "False/NoMediator", "2 1 []"),
+                summary("False/NoMediator", "False/NoMediator", "2 1 []"),
             ),
             (
                 vec![pod("a", Rejected("hash mismatch".into()), false)],
-                said("False/ManifestRejected", "True/Ready", "1 0 []"),
+                summary("False/ManifestRejected", "True/Ready", "1 0 []"),
             ),
             (
                 vec![pod("a", Rejected("hash mismatch".into()), true)],
-                said(
+                summary(
                     "False/ManifestRejected",
                     "False/ManifestRejected",
                     r#"1 0 ["a"]"#,
@@ -383,11 +385,11 @@ mod tests {
                     pod("a", Loaded, true),
                     pod("b", TokenRefused(TokenFault::EarlierAgent), true),
                 ],
-                said("False/TokenReplaced", "False/TokenReplaced", "2 1 []"),
+                summary("False/TokenReplaced", "False/TokenReplaced", "2 1 []"),
             ),
             (
                 vec![pod("a", TokenRefused(TokenFault::Refused), false)],
-                said("False/TokenRefused", "False/TokenRefused", "1 0 []"),
+                summary("False/TokenRefused", "False/TokenRefused", "1 0 []"),
             ),
         ];
         for (pods, expected) in cases {
@@ -396,11 +398,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_pods_is_an_event_that_says_what_to_do() {
-        use PodNews::{Behind, None, Rejected};
+    fn a_fault_of_the_pods_is_a_warning_event_with_its_remedy() {
+        use ReportState::{Behind, None, Rejected};
         let warnings = |written: WriteOutcome, pods: &[PodState]| {
-            let said = pod_warnings(&written, pods).into_iter();
-            said.map(|(reason, note)| format!("{reason}: {note}"))
+            let warnings = pod_warnings(&written, pods).into_iter();
+            warnings
+                .map(|(reason, note)| format!("{reason}: {note}"))
                 .collect::<Vec<String>>()
         };
         let pods = [
@@ -413,7 +416,7 @@ mod tests {
             warnings(WriteOutcome::Done, &pods),
             [
                 "ManifestRejected: the mediator refuses the compiled files in a: hash mismatch; delete the pods, so that new ones get the mediator of the operator's release",
-                "Stale: pod b has not loaded the compiled files in time (so it is with c): the kubelet of its node has not brought them, or its mediator cannot reach the operator; `kubectl describe pod b` shows its events, `kubectl logs b -c toolcrib-mediator` its mediator's log",
+                "Stale: pod b has not loaded the compiled files in time (also c): the kubelet of its node has not refreshed the volume, or its mediator cannot reach the operator; `kubectl describe pod b` shows its events, `kubectl logs b -c toolcrib-mediator` its mediator's log",
                 "Stale: pod d has not reported to the operator in time: its mediator does not run, waits for its files, or cannot reach the operator; `kubectl describe pod d` shows its events, `kubectl logs d -c toolcrib-mediator` its mediator's log",
             ]
         );
@@ -427,18 +430,18 @@ mod tests {
         assert_eq!(warnings(WriteOutcome::Done, &young), Vec::<String>::new());
     }
 
-    /// A pod may have mounted a Secret that somebody wrote before the operator.
+    /// A pod may have mounted a Secret that another user wrote before the operator.
     #[test]
-    fn with_an_object_of_somebody_else_no_report_is_believed() {
+    fn reports_are_not_trusted_beside_an_object_of_another_owner() {
         let conflict = WriteOutcome::Conflict("Secret pond/toolcrib-otter-mediator".into());
         assert_eq!(
-            check_written(conflict, vec![pod("a", PodNews::Loaded, false)]),
-            said("Unknown/Conflict", "False/Conflict", "1 0 []")
+            check_written(conflict, vec![pod("a", ReportState::Loaded, false)]),
+            summary("Unknown/Conflict", "False/Conflict", "1 0 []")
         );
     }
 
     #[test]
-    fn accepted_says_all_that_is_wrong_with_the_agent_itself() {
+    fn accepted_reports_every_mistake_of_the_agent_itself() {
         let found = |object: &Subject, code: Code, message: &str| Diagnostic {
             object: object.clone(),
             field: "spec".to_owned(),
@@ -489,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_whose_grants_are_all_withheld_is_not_ready() {
+    fn an_agent_with_all_grants_withheld_is_not_ready() {
         let digests = Digests {
             manifest: "m1".into(),
             credentials: "c1".into(),
@@ -529,9 +532,9 @@ mod tests {
     }
 
     #[test]
-    fn of_many_stale_pods_ten_are_named() {
+    fn at_most_ten_stale_pods_are_named() {
         let many: Vec<PodState> = (10..22)
-            .map(|number| pod(&format!("p{number}"), PodNews::Behind, true))
+            .map(|number| pod(&format!("p{number}"), ReportState::Behind, true))
             .collect();
         let (_, _, pods) = check(many);
         let names: Vec<String> = (10..20).map(|number| format!("p{number}")).collect();
@@ -539,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_facts_later_are_the_same_status() {
+    fn unchanged_facts_give_an_equal_status() {
         let facts = AgentFacts {
             agent: &otter(),
             generation: Some(3),

@@ -1,7 +1,7 @@
-//! The Events of a status that changed for the better or by somebody's hand.
+//! Computes the Normal Events of a status change.
 //!
-//! Here: tools gained and lost, rotated credentials, and recovery, from two statuses of one
-//! Agent. Not here: findings, which are Warning Events, and writing either.
+//! Here: tools gained and lost, rotated credentials, and recovery, from two statuses of an Agent.
+//! Not here: findings, which become Warning Events, and writing Events.
 //!
 //! Invariant: equal statuses give no Event, so a restart gives none.
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use toolcrib_crds::{AgentStatus, ConditionStatus, ConditionType};
 
-/// Names in one Event; the number of the others stands behind them.
+/// Most names in an Event; the number of further names follows them.
 const NAMED: usize = 8;
 
 /// A Normal Event.
@@ -28,13 +28,13 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
     if let Some(list) = listed(has.difference(&had)) {
         notices.push(Notice {
             reason: "ToolsGained",
-            note: format!("compiled for this agent now: {list}"),
+            note: format!("added tools: {list}"),
         });
     }
     if let Some(list) = listed(had.difference(&has)) {
         notices.push(Notice {
             reason: "ToolsLost",
-            note: format!("no longer compiled for this agent: {list}"),
+            note: format!("removed tools: {list}"),
         });
     }
     let rotated = before.credentials_revision.is_some()
@@ -43,8 +43,8 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
     if rotated {
         notices.push(Notice {
             reason: "CredentialsRotated",
-            note: "a credential changed; pods use it once the kubelet has brought it, usually \
-                   within 90 s"
+            note: "a credential changed; pods use the new one after the kubelet has refreshed \
+                   their volume, usually within 90 s"
                 .to_owned(),
         });
     }
@@ -53,7 +53,7 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
     {
         notices.push(Notice {
             reason: "Recovered",
-            note: format!("Ready again; the reason was {reason}"),
+            note: format!("Ready again; the previous reason was {reason}"),
         });
     }
     notices
@@ -73,7 +73,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a &'a str>) -> Option<String> {
     }
 }
 
-/// The reason for which an Agent was not Ready. `None`: it was, or nothing is known.
+/// The reason why an Agent is not Ready; `None` if it is Ready, or nothing is known.
 fn not_ready(status: &AgentStatus) -> Option<&str> {
     let ready = status
         .conditions
@@ -114,34 +114,34 @@ mod tests {
     }
 
     #[test]
-    fn an_event_for_each_change_and_none_for_the_same_status() {
+    fn each_change_gives_an_event_and_an_equal_status_gives_none() {
         let first = status(&["reed.fish", "reed.look"], "c1", ("True", "Ready"));
         check(
             None,
             &first,
-            &["ToolsGained: compiled for this agent now: reed.fish, reed.look"],
+            &["ToolsGained: added tools: reed.fish, reed.look"],
         );
         check(Some(&first), &first, &[]);
         let fewer = status(&["reed.look"], "c1", ("False", "Stale"));
         check(
             Some(&first),
             &fewer,
-            &["ToolsLost: no longer compiled for this agent: reed.fish"],
+            &["ToolsLost: removed tools: reed.fish"],
         );
         let later = status(&["reed.look"], "c2", ("True", "Ready"));
         check(
             Some(&fewer),
             &later,
             &[
-                "CredentialsRotated: a credential changed; pods use it once the kubelet has \
-                 brought it, usually within 90 s",
-                "Recovered: Ready again; the reason was Stale",
+                "CredentialsRotated: a credential changed; pods use the new one after the kubelet \
+                 has refreshed their volume, usually within 90 s",
+                "Recovered: Ready again; the previous reason was Stale",
             ],
         );
     }
 
     #[test]
-    fn a_long_list_of_tools_is_cut() {
+    fn a_long_list_of_tools_is_truncated() {
         let many: Vec<String> = (10..30).map(|number| format!("reed.t{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let after = status(&many, "c1", ("True", "Ready"));

@@ -1,9 +1,9 @@
-//! Conditions: one verdict each, and when it last changed.
+//! Builds conditions and sets them in a status.
 //!
-//! Here: building a condition and putting it among the others, and the two that every kind
-//! but Agent has. Not here: what an Agent's say.
+//! Here: a single condition, and the two conditions of every kind except Agent. Not here: the
+//! conditions of Agents.
 //!
-//! Invariant: a condition that says the same stays as it is, with its time.
+//! Invariant: an unchanged condition keeps its transition time.
 
 use std::collections::BTreeMap;
 
@@ -47,12 +47,13 @@ pub(super) fn put(
     );
 }
 
-/// The API server keeps whole seconds; more would make an unchanged status differ.
+/// Truncates to whole seconds, like the API server. A fraction would make an unchanged status
+/// differ.
 pub(super) fn whole_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-/// `Kind namespace/name: field: what is wrong`.
+/// A diagnostic as text: `Kind namespace/name: field: message`.
 pub fn sentence(diagnostic: &Diagnostic) -> String {
     let Diagnostic {
         object,
@@ -67,15 +68,15 @@ pub fn sentence(diagnostic: &Diagnostic) -> String {
     }
 }
 
-/// Right, or not for what was found.
-pub(super) fn verdict_on(found: Option<&Diagnostic>, right: StateReason) -> Verdict {
+/// False for a diagnostic; True with the reason `good` if there is none.
+pub(super) fn verdict_on(found: Option<&Diagnostic>, good: StateReason) -> Verdict {
     match found {
         Some(found) => verdict(ConditionStatus::False, code(found.code), sentence(found)),
-        None => verdict(ConditionStatus::True, right, ""),
+        None => verdict(ConditionStatus::True, good, ""),
     }
 }
 
-/// `Accepted` and `Resolved`, from what was found about the object itself.
+/// `Accepted` and `Resolved`, from the diagnostics of the object itself.
 pub(super) fn own_conditions(
     mut conditions: Vec<Condition>,
     subject: &Subject,
@@ -87,7 +88,7 @@ pub(super) fn own_conditions(
     let accepted = verdict_on(not_accepted(diagnostics, subject), StateReason::Accepted);
     let unread = unread.and_then(BTreeMap::first_key_value);
     let resolved = match (not_resolved(diagnostics, subject), unread) {
-        // Not False, since the Secret may be as it should be.
+        // Unknown and not False, since the Secret may be correct.
         (None, Some((secret, why))) => verdict(
             ConditionStatus::Unknown,
             code(Code::SecretUnknown),
@@ -104,8 +105,8 @@ pub(super) fn own_conditions(
     conditions
 }
 
-/// The one condition that can be given for an object that cannot be read. `before`: the conditions
-/// that its status has.
+/// The only condition of an object that cannot be decoded or is over a budget. `before`: the
+/// conditions of its status.
 pub fn undecodable(
     before: &[Condition],
     why: &Undecodable,
@@ -114,15 +115,15 @@ pub fn undecodable(
 ) -> Vec<Condition> {
     let mut conditions = before.to_vec();
     conditions.retain(|condition| condition.type_ == ConditionType::Accepted.as_str());
-    let what = if why.is_too_expensive() {
-        "it is over a memory budget"
+    let problem = if why.is_too_expensive() {
+        "over a memory budget"
     } else {
-        "it cannot be read as its kind"
+        "cannot be decoded"
     };
     let state = verdict(
         ConditionStatus::False,
         code(why.code),
-        format!("{what}, so it gives nothing: {}", why.reason),
+        format!("object ignored, {problem}: {}", why.reason),
     );
     put(
         &mut conditions,
@@ -134,8 +135,7 @@ pub fn undecodable(
     conditions
 }
 
-/// The conditions of a status with one that says that the operator failed on the object: what it
-/// was compiled to stands, and nobody knows what it should be.
+/// Sets the condition of an internal error. The objects compiled earlier stay in force.
 pub fn internal_error(
     mut conditions: Vec<Condition>,
     generation: Option<i64>,
@@ -157,7 +157,7 @@ pub fn internal_error(
 }
 
 /// The message of the condition and the Event after an internal error.
-pub const INTERNAL_ERROR: &str = "the operator failed on this object, by a mistake of its own, and tries again: what was in force before stays, and all other objects go on; please report it with the operator's log";
+pub const INTERNAL_ERROR: &str = "internal error of the operator on this object, retried: the earlier result stays in force, and other objects are not affected; please report it with the operator's log";
 
 #[cfg(test)]
 mod tests {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_whose_secret_could_not_be_read_is_not_resolved() {
+    fn resolved_is_unknown_while_a_secret_cannot_be_read() {
         let now = Timestamp::UNIX_EPOCH;
         let secret = ObjectRef::new("pond", "keys");
         let subject = Subject::new(Kind::Surface, &ObjectRef::new("pond", "reed"));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_internal_error_replaces_one_condition_and_leaves_the_others() {
+    fn an_internal_error_replaces_accepted_only() {
         let now = Timestamp::UNIX_EPOCH;
         let mut before = Vec::new();
         for type_ in [ConditionType::Accepted, ConditionType::Ready] {

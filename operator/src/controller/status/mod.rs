@@ -1,11 +1,11 @@
-//! What status says. Pure: from what was found and what it said before, to what it says now.
+//! Computes the status of every kind from the facts and the previous status. Pure.
 //!
 //! Reading order: [`condition`] (shared by every kind), [`written`], [`pods`], [`usage`], [`agent`];
-//! [`others`] (Surface, ToolGrant, ToolDefaults, ModelProvider). Not here: what the facts
-//! are, and writing any of it.
+//! [`changes`] (Events); [`others`] (Surface, ToolGrant, ToolDefaults, ModelProvider). Not here:
+//! gathering the facts, and writing status.
 //!
-//! Invariant: a status that says the same is equal, so it is not written. Credentials never
-//! get here; texts of mediators were cut where they came in.
+//! Invariants: unchanged facts give an equal status, so nothing is written. Credentials never reach
+//! this module; the link truncates the texts of mediators.
 
 mod agent;
 mod changes;
@@ -19,11 +19,11 @@ pub use agent::{AgentFacts, agent};
 pub use changes::{Notice, notices};
 pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
 pub use others::{StatusReport, ToolDefaultsReport, ToolGrantReport};
-pub use pods::{PodNews, PodState, TokenFault, pod_warnings};
+pub use pods::{PodState, ReportState, TokenFault, pod_warnings};
 pub use usage::counted;
 pub use written::WriteOutcome;
 
-/// A number as status types have it.
+/// Converts a count to the type of status fields.
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,10 +1,9 @@
-//! Status of a Surface, ToolGrant, ToolDefaults or ModelProvider: its report, in numbers, and
-//! whether it is accepted and resolved.
+//! The status of a Surface, ToolGrant, ToolDefaults or ModelProvider: the counts of its report, and
+//! the conditions `Accepted` and `Resolved`.
 //!
-//! Here: which number of a report is which field. Not here: how conditions are built, and
-//! Agents.
+//! Here: the fields of each kind. Not here: the construction of conditions, and Agents.
 //!
-//! Invariant: conditions that others put into a status stay.
+//! Invariant: conditions of other controllers stay.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +22,15 @@ pub trait StatusReport {
 
     fn diagnostics(&self) -> &[Diagnostic];
 
-    /// Secrets that the object names and that could not be read, with the reason.
+    /// Secrets that the object references and that could not be read, with the reason.
     fn unread(&self) -> Option<&BTreeMap<ObjectRef, String>> {
         None
     }
 
-    /// What such a status says already.
+    /// The conditions of a status.
     fn conditions(status: &Self::Status) -> &[Condition];
 
-    /// The status with these conditions, and otherwise what the report says.
+    /// The status of the report, with these conditions.
     fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> Self::Status;
 
     fn status(
@@ -54,12 +53,12 @@ pub trait StatusReport {
     }
 }
 
-/// A [`GrantReport`] of a ToolGrant, and the agents that its spec names.
+/// The report of a ToolGrant, and the agents that its spec names.
 pub struct ToolGrantReport {
     pub report: GrantReport,
     pub agents: Vec<String>,
 }
-/// A [`GrantReport`] of a ToolDefaults.
+/// The report of a ToolDefaults.
 pub struct ToolDefaultsReport(pub GrantReport);
 
 impl StatusReport for SurfaceReport {
@@ -156,7 +155,7 @@ impl StatusReport for ToolDefaultsReport {
     }
 }
 
-/// Agents named in a column; the number of the others stands behind them.
+/// Most agents named in a column; the number of further agents follows them.
 const NAMED: usize = 4;
 
 fn first_names(agents: &[String]) -> String {
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_names_the_first_agents_and_counts_the_others() {
+    fn a_column_names_the_first_agents_and_counts_the_rest() {
         let agents: Vec<String> = ["otter", "heron", "newt", "frog", "carp"]
             .map(str::to_owned)
             .into();

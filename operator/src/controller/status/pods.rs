@@ -1,9 +1,9 @@
-//! What an agent's pods have loaded, as they say themselves.
+//! The manifests that an agent's pods have loaded, by their own reports.
 //!
-//! Here: the pods' part of an Agent's status, and `InForce`. Not here: which pods there are
-//! and what they said.
+//! Here: the pods' part of an Agent's status, and `InForce`. Not here: finding the pods, and their
+//! reports.
 //!
-//! Invariant: a pod that says nothing is never taken to have loaded anything.
+//! Invariant: a pod without a report never counts as having loaded a manifest.
 
 use toolcrib_compile::names;
 use toolcrib_crds::{ConditionStatus, PodsStatus, StateReason};
@@ -12,54 +12,55 @@ use super::condition::{Verdict, verdict};
 use super::count;
 use super::written::WriteOutcome;
 
-/// Names in a list or a message; a count stands beside.
+/// Most names in a list or a message.
 const STALE_LISTED: usize = 10;
 
 /// A pod of the agent that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodState {
     pub name: String,
-    pub news: PodNews,
-    /// It has been wanting for longer than the stale time.
+    pub report: ReportState,
+    /// Whether the pod has been without the current manifest for longer than the stale time.
     pub overdue: bool,
     /// Compiled tools that its mediator does not offer: `tool: reason`.
     pub withheld: Vec<String>,
 }
 
+/// The last report of a pod's mediator, compared with the current manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PodNews {
+pub enum ReportState {
     None,
-    /// The webhook did not edit it, so there is no mediator that could report.
+    /// The webhook did not inject the pod, so it has no mediator to report.
     NoMediator,
     Loaded,
-    /// Something else than what is compiled now.
+    /// The pod has loaded another manifest.
     Behind,
     Rejected(String),
-    /// The files are loaded, but the runner's token does not open the mediator.
+    /// The files are loaded, but the mediator refuses the runner's token.
     TokenRefused(TokenFault),
 }
 
-/// Why the runner in a pod has no valid token.
+/// Reason why the runner in a pod has no valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenFault {
-    /// The pod is older than the Agent, so its containers hold the token of an earlier one.
+    /// The pod is older than the Agent, so its containers have the token of an earlier Agent.
     EarlierAgent,
     /// The mediator has refused every token that was presented.
     Refused,
 }
 
 pub(super) fn in_force(written: &WriteOutcome, pods: &[PodState]) -> Verdict {
-    // An object of a compiled name that somebody else wrote may be what the pods have mounted:
-    // their mediators then speak to whom it says, and show their tokens there.
+    // The pods may have mounted an object that another user wrote under a compiled name. Their
+    // mediators then connect to the link that it names, and present their tokens there.
     if let WriteOutcome::Conflict(what) = written {
-        let text = format!("what the pods report is not believed: {what}");
+        let text = format!("the pods' reports are not trusted: {what}");
         return verdict(ConditionStatus::Unknown, StateReason::Conflict, text);
     }
     if pods.is_empty() {
         return verdict(
             ConditionStatus::Unknown,
             StateReason::NoPods,
-            "no pod of the agent runs",
+            "the agent has no running pod",
         );
     }
     if let Some(rejected) = rejected(pods, |_| true) {
@@ -71,16 +72,16 @@ pub(super) fn in_force(written: &WriteOutcome, pods: &[PodState]) -> Verdict {
     if let Some(late) = late(pods) {
         return late;
     }
-    if let Some(names) = names_of(pods, |pod| pod.news == PodNews::Behind) {
+    if let Some(names) = names_of(pods, |pod| pod.report == ReportState::Behind) {
         return verdict(
             ConditionStatus::False,
             StateReason::Pending,
             format!(
-                "not loaded yet by {names}; the kubelet brings changed files within a minute or two"
+                "current files not loaded yet by {names}; the kubelet refreshes the volume within a minute or two"
             ),
         );
     }
-    if let Some(names) = names_of(pods, |pod| pod.news == PodNews::None) {
+    if let Some(names) = names_of(pods, |pod| pod.report == ReportState::None) {
         let overdue = silent(pods).map(|Verdict(_, _, message)| message);
         return verdict(
             ConditionStatus::Unknown,
@@ -102,8 +103,8 @@ pub(super) fn in_force(written: &WriteOutcome, pods: &[PodState]) -> Verdict {
     )
 }
 
-/// Every fault of the pods that waiting does not mend, in the order of [`in_force`]: `Ready` has
-/// the first one, and each is an Event.
+/// Every fault of the pods that does not resolve itself, in the order of [`in_force`]. `Ready`
+/// reports the first fault, and each fault is an Event.
 pub(super) fn faults(pods: &[PodState]) -> Vec<Verdict> {
     let rejected = rejected(pods, |pod| pod.overdue);
     let late = [late(pods), silent(pods)];
@@ -111,25 +112,25 @@ pub(super) fn faults(pods: &[PodState]) -> Vec<Verdict> {
     all.into_iter().chain(late).flatten().collect()
 }
 
-/// The first names of the pods that `pick` chooses, separated by commas.
+/// The names of the first pods that `pick` selects, separated by commas.
 fn names_of(pods: &[PodState], pick: impl Fn(&PodState) -> bool) -> Option<String> {
     let chosen = pods.iter().filter(|pod| pick(pod));
     let names: Vec<&str> = chosen.map(|pod| &*pod.name).take(STALE_LISTED).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Says which mediators refuse the compiled files, why, and what to do.
+/// The verdict on pods whose mediator refuses the compiled files.
 fn rejected(pods: &[PodState], pick: impl Fn(&PodState) -> bool) -> Option<Verdict> {
     let refusals: Vec<String> = pods
         .iter()
         .filter(|pod| pick(pod))
-        .filter_map(|pod| match &pod.news {
-            PodNews::Rejected(why) => Some(format!("{}: {why}", pod.name)),
-            PodNews::None
-            | PodNews::NoMediator
-            | PodNews::Loaded
-            | PodNews::Behind
-            | PodNews::TokenRefused(_) => None,
+        .filter_map(|pod| match &pod.report {
+            ReportState::Rejected(why) => Some(format!("{}: {why}", pod.name)),
+            ReportState::None
+            | ReportState::NoMediator
+            | ReportState::Loaded
+            | ReportState::Behind
+            | ReportState::TokenRefused(_) => None,
         })
         .take(STALE_LISTED)
         .collect();
@@ -141,19 +142,19 @@ fn rejected(pods: &[PodState], pick: impl Fn(&PodState) -> bool) -> Option<Verdi
         .then(|| verdict(ConditionStatus::False, StateReason::ManifestRejected, text))
 }
 
-/// Says which pods have had earlier files for too long, and where to look.
+/// The verdict on pods that have had earlier files for too long.
 fn late(pods: &[PodState]) -> Option<Verdict> {
-    let is_late = |pod: &&PodState| pod.overdue && pod.news == PodNews::Behind;
+    let is_late = |pod: &&PodState| pod.overdue && pod.report == ReportState::Behind;
     overdue(
         pods.iter().filter(is_late),
         "has not loaded the compiled files",
-        "the kubelet of its node has not brought them, or its mediator cannot reach the operator",
+        "the kubelet of its node has not refreshed the volume, or its mediator cannot reach the operator",
     )
 }
 
-/// Says which mediators have not reported for too long, and where to look.
+/// The verdict on pods whose mediators have not reported for too long.
 fn silent(pods: &[PodState]) -> Option<Verdict> {
-    let is_silent = |pod: &&PodState| pod.overdue && pod.news == PodNews::None;
+    let is_silent = |pod: &&PodState| pod.overdue && pod.report == ReportState::None;
     overdue(
         pods.iter().filter(is_silent),
         "has not reported to the operator",
@@ -170,7 +171,7 @@ fn overdue<'a>(
     let first = names.first()?;
     let others = match &names[1..] {
         [] => String::new(),
-        others => format!(" (so it is with {})", others.join(", ")),
+        others => format!(" (also {})", others.join(", ")),
     };
     let text = format!(
         "pod {first} {fault} in time{others}: {causes}; `kubectl describe pod {first}` shows its events, `kubectl logs {first} -c {}` its mediator's log",
@@ -179,15 +180,15 @@ fn overdue<'a>(
     Some(verdict(ConditionStatus::False, StateReason::Stale, text))
 }
 
-/// Says which pods have no mediator that they can use, and what to do. Only new pods help.
+/// The verdict on pods without a usable mediator. Only new pods can have one.
 pub(super) fn unusable(pods: &[PodState]) -> Option<Verdict> {
     no_mediator(pods).or_else(|| token_refused(pods))
 }
 
 fn no_mediator(pods: &[PodState]) -> Option<Verdict> {
-    let names = names_of(pods, |pod| pod.news == PodNews::NoMediator)?;
+    let names = names_of(pods, |pod| pod.report == ReportState::NoMediator)?;
     let text = format!(
-        "no mediator in {names}: the webhook did not edit the pods when they were created, so their programs have none of the agent's tools and no limits; delete the pods, so that new ones get a mediator"
+        "no mediator in {names}: the webhook did not inject one when the pods were created, so their programs have none of the agent's tools and no limits; delete the pods, so that new ones get a mediator"
     );
     Some(verdict(
         ConditionStatus::False,
@@ -196,13 +197,14 @@ fn no_mediator(pods: &[PodState]) -> Option<Verdict> {
     ))
 }
 
-/// Says which pods cannot use their mediator for want of a valid token, and what to do.
+/// The verdict on pods whose runner has no valid token.
 fn token_refused(pods: &[PodState]) -> Option<Verdict> {
-    let named = |fault: TokenFault| names_of(pods, |pod| pod.news == PodNews::TokenRefused(fault));
+    let named =
+        |fault: TokenFault| names_of(pods, |pod| pod.report == ReportState::TokenRefused(fault));
     if let Some(names) = named(TokenFault::EarlierAgent) {
         let text = format!(
             "created for an earlier Agent of this name, whose token is no longer valid: {names}; \
-             delete the pods, so that new ones start with the present token"
+             delete the pods, so that new ones start with the current token"
         );
         return Some(verdict(
             ConditionStatus::False,
@@ -222,8 +224,8 @@ fn token_refused(pods: &[PodState]) -> Option<Verdict> {
     ))
 }
 
-/// Reason and note of the Warnings about the pods. What the pods report is believed only of files
-/// that the operator wrote, and a pod has a mediator or not whatever was written.
+/// Reason and note of each Warning about the pods. Reports are trusted only if the operator wrote
+/// the files; the lack of a mediator is known in any case.
 pub fn pod_warnings(written: &WriteOutcome, pods: &[PodState]) -> Vec<(&'static str, String)> {
     let faults = match written {
         WriteOutcome::Done => faults(pods),
@@ -235,14 +237,14 @@ pub fn pod_warnings(written: &WriteOutcome, pods: &[PodState]) -> Vec<(&'static 
         .collect()
 }
 
-/// Names of those that have wanted too long.
+/// Names of the pods that have been without the current manifest for too long.
 pub(super) fn stale(pods: &[PodState]) -> Vec<String> {
     pods.iter()
         .filter(|pod| pod.overdue)
         .filter(|pod| {
             matches!(
-                pod.news,
-                PodNews::None | PodNews::Behind | PodNews::Rejected(_)
+                pod.report,
+                ReportState::None | ReportState::Behind | ReportState::Rejected(_)
             )
         })
         .map(|pod| pod.name.clone())
@@ -251,12 +253,12 @@ pub(super) fn stale(pods: &[PodState]) -> Vec<String> {
 }
 
 pub(super) fn pods(written: &WriteOutcome, pods: &[PodState]) -> PodsStatus {
-    let believed = !matches!(written, WriteOutcome::Conflict(_));
+    let trusted = !matches!(written, WriteOutcome::Conflict(_));
     PodsStatus {
         running: count(pods.len()),
         in_force: count(
             pods.iter()
-                .filter(|pod| believed && pod.news == PodNews::Loaded)
+                .filter(|pod| trusted && pod.report == ReportState::Loaded)
                 .count(),
         ),
         stale: stale(pods),

@@ -1,8 +1,8 @@
-//! What an agent used: counters, and since when.
+//! The usage counters of an Agent's status, and the time since which they count.
 //!
-//! Not here: counting, and how often it is written.
+//! Not here: counting, and the interval of writes.
 //!
-//! Invariant: `counted` reads back what `usage` shows, so a new leader goes on from there.
+//! Invariant: `counted` is the inverse of `usage`, so a new leader continues the counters.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,7 +11,7 @@ use toolcrib_manifest::Usage;
 
 use super::condition::whole_second;
 
-/// The counters, which began at `began`. While nothing is counted, those of `before`.
+/// The counters, which count since `began`; those of `before` while nothing is counted.
 pub(super) fn usage(
     before: Option<&UsageStatus>,
     counted: Option<&Usage>,
@@ -44,7 +44,7 @@ pub(super) fn usage(
     })
 }
 
-/// What a status says was counted: where a new leader goes on from.
+/// The counters in a status, from which a new leader continues.
 pub fn counted(status: Option<&UsageStatus>) -> Usage {
     status.map_or_else(Usage::default, |usage| Usage {
         requests: usage.requests,
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_of_nothing_is_not_shown_and_counting_goes_on_from_what_is_shown() {
+    fn zero_usage_is_omitted_and_counters_continue_from_the_status() {
         let now = Timestamp::from_second(10).unwrap();
         assert_eq!(usage(None, Some(&Usage::default()), now), None);
         let counted_usage = Usage {

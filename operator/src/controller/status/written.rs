@@ -1,6 +1,6 @@
-//! How writing an agent's objects ended, as its status says it.
+//! The outcome of writing an agent's objects, for its status.
 
-/// The outcome of all writes; texts are for the user.
+/// The outcome of all writes. The texts are for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     Done,

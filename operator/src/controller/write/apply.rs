@@ -1,13 +1,16 @@
-//! Writes compiled objects: creates them, or patches our own; never merges into foreign ones.
+//! Writes compiled objects: creates them, or patches the operator's own. Never changes an object of
+//! another owner.
 //!
-//! Objects are made with POST, which fails on an existing one; an existing one must be ours
-//! (controlled by this very Agent, with our label), else it is a [`ApplyError::Conflict`].
-//! A change carries the uid and resourceVersion that the *watch* has brought, not those of a
-//! fresh read: a leader that was paused decided from what it had watched, and must fail
-//! instead of bringing back what was revoked. It is a merge patch and not server-side apply: the object
-//! was made by POST, so its creator keeps every field it made, and applied leftovers (a
-//! skill's file, an old token) would stay forever. An object that is as it should be is not
-//! written, and not even read when its version is the one that was seen so last.
+//! Objects are created with POST, which fails if the object exists. An existing object must be ours
+//! (controlled by this Agent, with our label), otherwise it is an [`ApplyError::Conflict`].
+//!
+//! A patch carries the *watched* uid and resourceVersion, not those of a fresh read: a leader that
+//! was paused decided from its watched objects, and must fail instead of restoring a revoked tool.
+//! It is a merge patch and not server-side apply: the object was created by POST, so its creator
+//! owns every field, and removed entries (a skill's file, an old token) would stay for ever.
+//!
+//! An object with the wanted content is not written. It is not even read if its version is the one
+//! that was last found to be so.
 
 use std::collections::BTreeMap;
 
@@ -27,24 +30,24 @@ use crate::objects::stores::{ScopedStore, Version};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    #[error("{kind} {key} exists and is not ours: delete or rename it")]
+    #[error("{kind} {key} exists and does not belong to this Agent: delete or rename it")]
     Conflict { kind: &'static str, key: ObjectRef },
     #[error("{kind} {key} is left over from an earlier Agent of this name and is being removed")]
     Leftover { kind: &'static str, key: ObjectRef },
-    /// The watch has not brought what is there now; it will.
-    #[error("{kind} {key} is newer than what was watched")]
+    /// The watch has not delivered the current version yet.
+    #[error("{kind} {key} is newer than the watched version")]
     Stale { kind: &'static str, key: ObjectRef },
-    /// Nothing is written where nothing can be watched.
+    /// The object cannot be watched, so it is not written.
     #[error("{kind} {key}: {why}")]
     NotWatched {
         kind: &'static str,
         key: ObjectRef,
         why: String,
     },
-    /// Found out between reading and writing: another may lead by now.
-    #[error("{kind} {key}: this replica leads no longer")]
+    /// The lease was lost between reading and writing: another replica may lead by now.
+    #[error("{kind} {key}: this replica is no longer the leader")]
     NotLeading { kind: &'static str, key: ObjectRef },
-    #[error("{kind} {key} not {operation}")]
+    #[error("cannot {operation} {kind} {key}")]
     Api {
         kind: &'static str,
         key: ObjectRef,
@@ -53,7 +56,7 @@ pub enum ApplyError {
     },
 }
 
-/// An object as it should be. Its bytes may hold secrets: no `Debug`.
+/// The wanted state of an object. It has no `Debug`, since its data may contain secrets.
 pub struct DesiredObject {
     pub role: Role,
     pub key: ObjectRef,
@@ -62,8 +65,8 @@ pub struct DesiredObject {
     pub data: BTreeMap<String, Vec<u8>>,
 }
 
-/// What was found to be in place: of which content, at which version. Digests of both, since
-/// that is all they are compared by, and every agent has four.
+/// Digests of the content and version of an object that was last seen. They are only compared, and
+/// every agent has four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppliedState {
     fingerprint: [u8; 32],
@@ -77,7 +80,7 @@ pub enum Verb {
     Patched,
 }
 
-/// The version of our existing policy, to delete it; `None` if there is none that is ours.
+/// The version of our existing policy, for its deletion; `None` if there is no policy of ours.
 pub fn to_remove(
     store: &ScopedStore<NetworkPolicy>,
     owner: &OwnerReference,
@@ -87,12 +90,12 @@ pub fn to_remove(
         Presence::Present(found) if ownership(&found, owner) == Ownership::Ours => {
             Version::of(&*found)
         }
-        // A foreign policy, or one that the operator cannot read.
+        // A policy of another owner, or one that the operator cannot read.
         Presence::Present(_) | Presence::Absent | Presence::Unknown(_) => None,
     }
 }
 
-/// Deletes the object if it still has the version that was watched.
+/// Deletes the object if it still has the watched version.
 pub async fn remove<K: ManagedObject>(
     client: &Client,
     key: &ObjectRef,
@@ -116,7 +119,7 @@ pub async fn remove<K: ManagedObject>(
         Err(source) => Err(ApplyError::Api {
             kind: K::KIND,
             key: key.clone(),
-            operation: "deleted",
+            operation: "delete",
             source,
         }),
     }
@@ -138,7 +141,7 @@ pub fn owner(agent: &Agent) -> OwnerReference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
     Ours,
-    /// Controlled by an earlier Agent of the same name; the garbage collector takes it.
+    /// Controlled by an earlier Agent of the same name; the garbage collector deletes it.
     Leftover,
     Foreign,
 }
@@ -154,9 +157,9 @@ pub fn ownership<K>(found: &ObjectMetadata<K>, owner: &OwnerReference) -> Owners
     }
 }
 
-/// Brings one object to where it should be, if `leads` still says so right before each write:
-/// reading takes time, and a fence cannot tell a grant that was revoked from one that nobody
-/// has written yet.
+/// Creates or patches an object to its wanted state. Calls `leads` right before each write: a read
+/// takes time, and a creation is not fenced by a version, so a former leader could restore a deleted
+/// object.
 pub async fn apply<K: ManagedObject>(
     client: &Client,
     store: &ScopedStore<K>,
@@ -193,7 +196,7 @@ pub async fn apply<K: ManagedObject>(
         Presence::Present(seen) => Version::of(&*seen).ok_or_else(stale)?,
         Presence::Absent => {
             if last.is_some_and(|last| last.fingerprint == fingerprint) {
-                // Created a moment ago, or deleted since: the watch will show which.
+                // The object was created a moment ago or deleted since; the watch will tell.
                 let found = api.get_opt(&key.name).await.map_err(failed("read"))?;
                 if found.is_some() {
                     return Err(stale());
@@ -204,7 +207,7 @@ pub async fn apply<K: ManagedObject>(
             }
             return create(&api, owner, desired)
                 .await
-                .map(|made| (Verb::Created, applied(&made)));
+                .map(|created| (Verb::Created, applied(&created)));
         }
         Presence::Unknown(_) if store.is_listing(&key.namespace) => return Err(stale()),
         Presence::Unknown(why) => {
@@ -257,11 +260,11 @@ pub async fn apply<K: ManagedObject>(
     match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
         Ok(patched) => Ok((Verb::Patched, applied(&patched))),
         Err(kube::Error::Api(status)) if status.is_conflict() => Err(stale()),
-        Err(error) => Err(failed("changed")(error)),
+        Err(error) => Err(failed("patch")(error)),
     }
 }
 
-/// Creates the object; an existing one is not touched.
+/// Creates the object. An existing object is not changed.
 async fn create<K: ManagedObject>(
     api: &Api<K>,
     owner: &OwnerReference,
@@ -274,8 +277,8 @@ async fn create<K: ManagedObject>(
         ..PostParams::default()
     };
     match api.create(&params, &object).await {
-        Ok(made) => Ok(made),
-        // Ownership is checked once the watch delivers it.
+        Ok(created) => Ok(created),
+        // Ownership is checked once the watch delivers the object.
         Err(kube::Error::Api(status)) if status.is_already_exists() => Err(ApplyError::Stale {
             kind: K::KIND,
             key: key(),
@@ -283,7 +286,7 @@ async fn create<K: ManagedObject>(
         Err(source) => Err(ApplyError::Api {
             kind: K::KIND,
             key: key(),
-            operation: "created",
+            operation: "create",
             source,
         }),
     }
@@ -300,8 +303,8 @@ fn metadata(desired: &DesiredObject, owner: &OwnerReference) -> ObjectMeta {
     }
 }
 
-/// The fenced merge patch; `None` if nothing must change. Data becomes exactly ours; labels and
-/// annotations that others added stay.
+/// The fenced merge patch to the wanted state; `None` if nothing must change. Data becomes exactly
+/// the wanted data; labels and annotations of other writers stay.
 fn patch<K: ManagedObject>(found: &K, desired: &DesiredObject) -> Option<Value> {
     let data = found.changes(&desired.data);
     let labels = differing(found.meta().labels.as_ref(), &desired.labels);
@@ -321,9 +324,9 @@ fn patch<K: ManagedObject>(found: &K, desired: &DesiredObject) -> Option<Value> 
         ("/metadata", "annotations", annotations),
     ] {
         if !changes.is_empty()
-            && let Some(place) = patch.pointer_mut(pointer).and_then(Value::as_object_mut)
+            && let Some(parent) = patch.pointer_mut(pointer).and_then(Value::as_object_mut)
         {
-            place.insert(field.to_owned(), Value::Object(changes));
+            parent.insert(field.to_owned(), Value::Object(changes));
         }
     }
     Some(patch)
@@ -403,13 +406,13 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_as_it_should_be_is_not_written() {
+    fn an_object_with_the_wanted_content_is_not_written() {
         let data = [("TOOLCRIB.md", "# Tools")];
         assert_eq!(patch(&found(&data), &desired(&data)), None);
     }
 
     #[test]
-    fn a_change_is_fenced_removes_what_is_gone_and_leaves_what_others_added() {
+    fn a_patch_is_fenced_removes_old_keys_and_keeps_foreign_annotations() {
         let found = found(&[("TOOLCRIB.md", "old"), ("skill.reed.md", "gone")]);
         let patch = patch(&found, &desired(&[("TOOLCRIB.md", "new")])).unwrap();
         assert_eq!(
@@ -421,13 +424,13 @@ mod tests {
         );
     }
 
-    /// A policy whose spec has these members.
+    /// A policy with this spec.
     fn policy(spec: Value) -> NetworkPolicy {
         serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap()
     }
 
     #[test]
-    fn a_policy_that_somebody_edited_becomes_ours_again_and_stays_so() {
+    fn an_edited_policy_is_restored_and_then_stable() {
         let ours = json!({"podSelector": {"matchLabels": {"toolcrib.dev/agent": "otter"}}, "policyTypes": ["Egress"], "egress": []});
         let mut edited = ours.clone();
         edited["podSelector"]["matchLabels"]["never"] = json!("there");
@@ -440,12 +443,12 @@ mod tests {
             json!({"podSelector": {"matchLabels": {"never": null}}, "policyTypes": ["Egress"], "ingress": null})
         );
         assert!(policy(ours).changes(&desired).is_empty());
-        let made = NetworkPolicy::with_content(ObjectMeta::default(), &desired);
-        assert!(made.changes(&desired).is_empty());
+        let created = NetworkPolicy::with_content(ObjectMeta::default(), &desired);
+        assert!(created.changes(&desired).is_empty());
     }
 
     #[test]
-    fn only_what_this_very_agent_controls_is_ours() {
+    fn only_objects_that_the_same_agent_controls_are_ours() {
         let ours = found(&[]).metadata;
         let owned_by = |meta: &ObjectMeta, owner: &OwnerReference| {
             ownership(&ObjectMetadata::<ConfigMap>::of(meta), owner)
@@ -465,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_sees_every_part() {
+    fn a_fingerprint_depends_on_every_part() {
         let base = desired(&[("a", "bc")]);
         let owner = otter("u1");
         let same = fingerprint(&base, &owner);

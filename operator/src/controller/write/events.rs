@@ -1,8 +1,8 @@
-//! Kubernetes Events: what `kubectl describe` shows of a finding.
+//! Writes Kubernetes Events, which `kubectl describe` shows.
 //!
-//! An Event's name is derived from what it says, so saying it again (after a restart, or
-//! from another replica) is an AlreadyExists and not a second Event. kube's own Recorder
-//! merges Events that differ only in their text; a second missing tool would go unsaid.
+//! An Event's name is derived from its content, so the same Event again (after a restart, or from
+//! another replica) is refused with AlreadyExists. kube's own Recorder merges Events that differ
+//! only in their note, so a second missing tool would not be reported.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use sha2::{Digest, Sha256};
 
 const CONTROLLER: &str = "toolcrib.dev/controller";
-/// The API server's bound on a note, in bytes.
+/// Most bytes of a note that the API server accepts.
 const NOTE: usize = 1024;
 
 pub struct Events {
@@ -21,7 +21,7 @@ pub struct Events {
     instance: String,
 }
 
-/// One thing to say about an object.
+/// Reason and note of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// A diagnostic's code or a condition's reason.
@@ -29,12 +29,13 @@ pub struct Warning {
     pub note: String,
 }
 
-/// The type of an Event, and what makes it the same Event as another.
+/// The type of an Event, and its identity besides reason and note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Occasion<'a> {
-    /// A Warning: a state, which is reported once for as long as it lasts.
+    /// A Warning: a state, which is reported once while it lasts.
     State,
-    /// Normal: a change, which may happen again. The object's version tells one from the next.
+    /// A Normal Event: a change, which may happen again. The object's version distinguishes the
+    /// changes.
     Change { version: &'a str },
 }
 
@@ -46,7 +47,7 @@ impl Events {
         }
     }
 
-    /// Writes a Warning. `Ok(true)`: it had not been written yet.
+    /// Writes a Warning. Returns whether it is new.
     pub async fn warn(
         &self,
         about: &ObjectReference,
@@ -55,8 +56,7 @@ impl Events {
         self.create(about, warning, Occasion::State).await
     }
 
-    /// Writes a Normal Event about a change of the object's `version`. `Ok(true)`: it had not
-    /// been written yet.
+    /// Writes a Normal Event about a change of the object's `version`. Returns whether it is new.
     pub async fn note(
         &self,
         about: &ObjectReference,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_says_what_is_said() {
+    fn an_events_name_depends_on_its_content() {
         let base = name("u1", "ToolNotFound", "spec.tools[0]: fish");
         assert_eq!(base, name("u1", "ToolNotFound", "spec.tools[0]: fish"));
         assert_ne!(base, name("u2", "ToolNotFound", "spec.tools[0]: fish"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_happens_again_is_another_event() {
+    fn a_repeated_change_is_another_event() {
         let name = |version| name_on(Occasion::Change { version }, "u1", "ToolsGained", "fish");
         assert_eq!(name("7"), name("7"));
         assert_ne!(name("7"), name("9"));

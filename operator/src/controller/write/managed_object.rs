@@ -1,5 +1,5 @@
-//! The kinds that carry compiled data, as one: what stands in an object, what it is made of,
-//! and what of it must change.
+//! A common trait of the kinds that contain compiled data: reads the content of an object, builds an
+//! object from content, and computes the changes.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::merge_patch::merge_patch;
 
-/// A kind that carries compiled data.
+/// A kind that contains compiled data.
 pub trait ManagedObject:
     Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
     + Clone
@@ -27,13 +27,13 @@ pub trait ManagedObject:
     const KIND: &'static str;
     fn content(&self) -> BTreeMap<String, Vec<u8>>;
     fn with_content(metadata: ObjectMeta, content: &BTreeMap<String, Vec<u8>>) -> Self;
-    /// A value as it stands in JSON.
+    /// A value in the object's JSON.
     fn value(bytes: &[u8]) -> Value;
 
-    /// Where the content stands in the object.
+    /// The field that contains the content.
     const FIELD: &'static str = "data";
 
-    /// What must change of [`ManagedObject::FIELD`], as a merge patch; empty: nothing.
+    /// The merge patch of [`ManagedObject::FIELD`] to the desired content; empty if equal.
     fn changes(&self, desired: &BTreeMap<String, Vec<u8>>) -> Map<String, Value> {
         let content = self.content();
         let mut data = Map::new();
@@ -101,10 +101,10 @@ impl ManagedObject for ConfigMap {
     }
 }
 
-/// The one entry of a NetworkPolicy's content.
+/// The only entry of a NetworkPolicy's content.
 const SPEC: &str = "spec";
 
-/// A spec as content.
+/// A NetworkPolicy's spec as content.
 pub fn of_spec(spec: &NetworkPolicySpec) -> BTreeMap<String, Vec<u8>> {
     let text = toolcrib_compile::digest::canonical(spec);
     BTreeMap::from([(SPEC.to_owned(), text.into_bytes())])

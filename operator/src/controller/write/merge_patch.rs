@@ -1,8 +1,8 @@
-//! JSON merge patches (RFC 7396) that change only what differs.
+//! Minimal JSON merge patches (RFC 7396).
 
 use serde_json::{Map, Value};
 
-/// The merge patch that makes `before` into `after`; `None`: they are equal.
+/// The merge patch from `before` to `after`; `None` if they are equal.
 pub fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;

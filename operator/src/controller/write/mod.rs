@@ -1,11 +1,10 @@
-//! Writes to the API server, beside status.
+//! Writes objects and Events to the API server.
 //!
-//! Reading order: [`merge_patch`] (what differs between two values), [`managed_object`] (the kinds
-//! that carry compiled data), [`apply`] (creates, patches and removes them), [`events`] (Kubernetes
-//! Events). Not here: the decision what to write, and status (`reconcile`).
+//! Reading order: [`merge_patch`] (the difference of two values), [`managed_object`] (the kinds
+//! that contain compiled data), [`apply`] (creates, patches and deletes them), [`events`] (Kubernetes
+//! Events). Not here: the wanted content, and status (`reconcile`).
 //!
-//! Invariant: an object that is as it should be is not written, and an Event that exists is not
-//! written twice.
+//! Invariant: an object with the wanted content is not written, and an Event is not written twice.
 
 pub mod apply;
 pub mod events;
