@@ -37,7 +37,7 @@ impl Ports {
 }
 
 /// The ports for the controller, if this process was started to be one.
-pub fn told() -> Result<Option<Ports>> {
+pub fn child_ports() -> Result<Option<Ports>> {
     let Ok(text) = std::env::var(CHILD) else {
         return Ok(None);
     };

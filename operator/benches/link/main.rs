@@ -64,7 +64,7 @@ async fn main() -> Result<()> {
         .install_default()
         .map_err(|_| anyhow::anyhow!("another TLS provider is installed"))?;
     let client = client().await?;
-    if let Some(ports) = controller::told()? {
+    if let Some(ports) = controller::child_ports()? {
         return controller::run(client, ports).await;
     }
     let mut arguments = Arguments::parse();
@@ -180,7 +180,7 @@ async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<
         "{pods} pods of {agents} agents made and linked in {:.1?}",
         begun.elapsed()
     );
-    held(&controller, pods).await?;
+    wait_for_long_polls(&controller, pods).await?;
     let after = controller.memory()?;
     println!(
         "controller's memory: {before:.1} MiB before, {after:.1} MiB with them held: {:.0} KiB for each pod",
@@ -228,7 +228,7 @@ async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<
         "| | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|\n| {pods} pods {}",
         Distribution::of(back)
     );
-    held(&controller, pods).await?;
+    wait_for_long_polls(&controller, pods).await?;
     println!(
         "memory of the new leader: {:.1} MiB; requests to the API server until then: {}",
         controller.memory()?,
@@ -257,10 +257,13 @@ async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<
 }
 
 /// Waits until every pod has a long poll waiting.
-async fn held(controller: &Controller, pods: usize) -> Result<()> {
+async fn wait_for_long_polls(controller: &Controller, pods: usize) -> Result<()> {
     let deadline = Instant::now() + DEADLINE;
     while controller.metric("toolcrib_operator_link_held").await? < pods as f64 {
-        ensure!(Instant::now() < deadline, "not all of {pods} pods are held");
+        ensure!(
+            Instant::now() < deadline,
+            "not all of {pods} pods have a long poll"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())

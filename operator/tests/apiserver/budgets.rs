@@ -20,7 +20,7 @@ fn surface(namespace: &str, name: &str, filler: Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn namespaces_share_the_memory_and_a_restart_writes_nothing() {
     let mut harness = Harness::new().await;
-    let lake = harness.lake().await;
+    let lake = harness.other_namespace().await;
     harness.objects_budget = 3_000_000;
     harness.resync = Duration::from_secs(1);
     let pond = harness.pond.clone();

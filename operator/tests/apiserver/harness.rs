@@ -188,7 +188,7 @@ impl Harness {
     }
 
     /// Adds a namespace beside the pond; controllers that start later may read its Secrets.
-    pub async fn lake(&mut self) -> String {
+    pub async fn other_namespace(&mut self) -> String {
         let name = self.pond.replacen("pond", "lake", 1);
         self.make_namespace(&name).await;
         self.others.insert(name.clone());

@@ -309,7 +309,7 @@ async fn revocations(harness: &Harness) -> (u64, u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_revocation_is_denied_and_acknowledged_over_the_link() {
     let mut harness = Harness::new().await;
-    let lake = harness.lake().await;
+    let lake = harness.other_namespace().await;
     harness.start("heron");
     let ways = otter(&harness.pond, &lake);
     for way in &ways {

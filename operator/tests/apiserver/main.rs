@@ -8,6 +8,7 @@ mod alerts;
 mod budgets;
 mod chart;
 mod claw;
+mod crash_points;
 mod credentials;
 mod definitions;
 mod egress;
@@ -23,7 +24,6 @@ mod outcome;
 mod pods;
 mod reports;
 mod rules;
-mod sieve;
 mod status;
 mod validation;
 

@@ -63,7 +63,7 @@ fn agent(name: &str, pond: &str, entry: Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn consent_grants_access_and_removing_it_revokes() {
     let mut harness = Harness::new().await;
-    let lake = harness.lake().await;
+    let lake = harness.other_namespace().await;
     harness.start("heron");
     let h = &harness;
     let pond = h.pond.clone();
@@ -336,7 +336,7 @@ async fn a_token_in_a_secret_older_than_its_agent_is_replaced() {
 async fn a_flood_in_one_namespace_does_not_delay_another() {
     const FLOOD: usize = 150;
     let mut harness = Harness::new().await;
-    let lake = harness.lake().await;
+    let lake = harness.other_namespace().await;
     harness.workers = 1;
     harness.apply_example().await;
     let faults = Faults::new(harness.client.clone());

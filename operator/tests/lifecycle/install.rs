@@ -216,7 +216,7 @@ impl Installation {
             ensure!(
                 replica.program.ended()?.is_none(),
                 "{}",
-                replica.program.said()
+                replica.program.last_output()
             );
             Ok(replica.ready().await.then_some(()))
         })

@@ -74,8 +74,8 @@ pub async fn paused(world: &mut World) -> Result<Vec<Row>> {
             took,
         ),
         Row::new(
-            "the paused leader goes on",
-            "nothing: it writes nothing and leads no longer",
+            "the paused leader resumes",
+            "nothing: it writes nothing and stands by",
             stood_by.max(Duration::from_millis(1)),
         ),
     ])
@@ -101,12 +101,12 @@ pub async fn unaware(world: &mut World) -> Result<Vec<Row>> {
     proxy.hold(|method, uri| *method == Method::GET && uri.path().ends_with(FILES));
     world.give().await?;
     eventually("the leader is about to write", DEADLINE, async || {
-        Ok((proxy.held() > 0).then_some(()))
+        Ok((proxy.held_responses() > 0).then_some(()))
     })
     .await?;
     let mut paused = world.controllers.remove(0);
     paused.program.signal(Signal::STOP)?;
-    // The response waits for it in its own socket.
+    // The response waits in the paused leader's socket.
     proxy.release();
     world.revoke().await?;
     world.leader().await?;
@@ -133,8 +133,8 @@ pub async fn unaware(world: &mut World) -> Result<Vec<Row>> {
     world.all_ready().await?;
     world.works().await?;
     Ok(vec![Row::new(
-        "leader paused before its first write of a grant that is deleted meanwhile; it goes on",
-        "nothing: the grant is never given",
+        "leader paused before its first write of a grant that is deleted meanwhile; it resumes",
+        "nothing: the grant never takes effect",
         took,
     )])
 }

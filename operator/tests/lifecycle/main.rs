@@ -103,7 +103,7 @@ async fn all(chosen: &[String]) -> Result<()> {
         eprintln!("lifecycle: {row}");
         let done = run(row, &mut world).await;
         if done.is_err() {
-            eprintln!("{}", world.said());
+            eprintln!("{}", world.last_output());
         }
         table.extend(done.with_context(|| row.to_owned())?);
     }

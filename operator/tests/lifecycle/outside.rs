@@ -27,7 +27,7 @@ pub async fn slow_caches(world: &mut World) -> Result<Vec<Row>> {
     eventually(
         "the controller has listed the grants",
         DEADLINE,
-        async || Ok((proxy.held() > 0).then_some(())),
+        async || Ok((proxy.held_responses() > 0).then_some(())),
     )
     .await?;
     // It has everything else that it needs, and the lease.
@@ -68,10 +68,10 @@ pub async fn slow_caches(world: &mut World) -> Result<Vec<Row>> {
     world.leader().await?;
     Ok(vec![Row::new(
         format!(
-            "a controller that hears of grants after {:.1} s only",
+            "a controller whose list of grants arrives after {:.1} s",
             waited.as_secs_f64()
         ),
-        "agents as they were: nothing is revoked, nothing written; then it leads",
+        "agents unchanged: nothing is revoked, nothing written; then it leads",
         took,
     )])
 }
@@ -96,7 +96,7 @@ pub async fn api_server(world: &mut World) -> Result<Vec<Row>> {
     world.works().await?;
     Ok(vec![Row::new(
         format!("API server killed, back after {:.1} s", away.as_secs_f64()),
-        "compiled agents as they were; a grant deleted at its return takes effect",
+        "compiled agents unchanged; a grant deleted at its return takes effect",
         took,
     )])
 }

@@ -176,7 +176,7 @@ impl Plane {
         let mut api = Program::start("kube-apiserver", folder, &mut command)?;
         let ready = eventually("the API server is ready", START, async || {
             if let Some(status) = api.ended()? {
-                anyhow::bail!("the API server ended: {status}:\n{}", api.said());
+                anyhow::bail!("the API server ended: {status}:\n{}", api.last_output());
             }
             let request = http::Request::get("/readyz").body(Vec::new())?;
             Ok(self.client.request_text(request).await.ok())
@@ -216,10 +216,11 @@ impl Plane {
     }
 
     /// The last output of the programs, for the message of a failure.
-    pub fn said(&self) -> String {
+    pub fn last_output(&self) -> String {
         let mut all = String::new();
         for program in [&self.api, &self.manager].into_iter().flatten() {
-            write!(all, "\n--- {}\n{}", program.name, program.said()).expect("a String grows");
+            write!(all, "\n--- {}\n{}", program.name, program.last_output())
+                .expect("a String grows");
         }
         all
     }

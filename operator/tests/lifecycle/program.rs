@@ -86,7 +86,7 @@ impl Program {
     }
 
     /// The end of the process's output.
-    pub fn said(&self) -> String {
+    pub fn last_output(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let from = lines.len().saturating_sub(15);

@@ -74,7 +74,7 @@ impl Proxy {
         *self.inner.which() = Some(which);
     }
 
-    pub fn held(&self) -> usize {
+    pub fn held_responses(&self) -> usize {
         *self.inner.held.borrow()
     }
 

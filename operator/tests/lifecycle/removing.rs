@@ -32,9 +32,9 @@ pub async fn recreated(world: &mut World) -> Result<Vec<Row>> {
     let unseen = begun.elapsed();
     world.all_ready().await?;
     world.works().await?;
-    let what = "the new one has files and a token of its own; the old one's token opens nothing";
+    let what = "the new one has files and a token of its own; the old one's token is refused";
     Ok(vec![
-        Row::new("an Agent deleted and made again (another uid)", what, seen),
+        Row::new("an Agent deleted and recreated (another uid)", what, seen),
         Row::new(
             "the same with no controller; from the next one's start",
             what,
@@ -128,11 +128,11 @@ pub async fn namespace(world: &mut World) -> Result<Vec<Row>> {
     Ok(vec![
         Row::new(
             "a namespace with agents deleted",
-            "it is gone, no finalizer holds it; agents elsewhere as they were",
+            "it is deleted, no finalizer holds it; other agents unchanged",
             gone,
         ),
         Row::new(
-            "the namespace, the operator's rights in it and its agents made again",
+            "the namespace, the operator's rights in it and its agents recreated",
             "the agents are compiled, without a restart of the controller",
             back,
         ),

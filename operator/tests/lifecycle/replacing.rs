@@ -90,7 +90,7 @@ async fn replace_webhooks(world: &mut World) -> Result<()> {
         ensure!(
             status?.success(),
             "the webhook failed to stop cleanly: {}",
-            old.program.said()
+            old.program.last_output()
         );
     }
     Ok(())
@@ -134,7 +134,7 @@ async fn hand_over(world: &mut World) -> Result<Duration> {
     ensure!(
         status.success(),
         "the controller failed to stop cleanly: {}",
-        old.program.said()
+        old.program.last_output()
     );
     let leader = world.leader().await?;
     let took = begun.elapsed();
@@ -155,18 +155,18 @@ pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
     let now = Timestamp::now();
     let ago = |days: i32| json!(now.checked_sub(day * days).unwrap_or(now).to_string());
     let steps: [(&str, Edit<'_>); 4] = [
-        ("a serving certificate that ends soon", &|held| {
-            held["webhook"]["not_after"] = ago(-1);
+        ("a serving certificate that expires soon", &|dates| {
+            dates["webhook"]["not_after"] = ago(-1);
         }),
-        ("an authority that ends soon", &|held| {
-            held["authorities"][0]["not_after"] = ago(-300);
+        ("an authority that expires soon", &|dates| {
+            dates["authorities"][0]["not_after"] = ago(-300);
         }),
-        ("an authority whose overlap is over", &|held| {
-            held["authorities"][1]["published"] = ago(1);
+        ("an authority whose overlap is over", &|dates| {
+            dates["authorities"][1]["published"] = ago(1);
         }),
-        ("an authority that signs nothing any more", &|held| {
-            held["authorities"][0]["published"] = ago(9);
-            held["authorities"][1]["published"] = ago(3);
+        ("an authority that signs nothing any more", &|dates| {
+            dates["authorities"][0]["published"] = ago(9);
+            dates["authorities"][1]["published"] = ago(3);
         }),
     ];
     let mut rows = Vec::new();
@@ -174,7 +174,7 @@ pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
         let before = served(world).await?;
         let step = Instant::now();
         age(world, edit).await.with_context(|| what.to_owned())?;
-        // The next leader checks at once; the present one within half a minute.
+        // The next leader checks at once; the current one within half a minute.
         hand_over(world).await?;
         settled(world, &before)
             .await
@@ -184,10 +184,10 @@ pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
     }
     let took = begun.elapsed();
     let tally = load.none_rejected().await?;
-    let held = held(world).await?;
+    let dates = stored_dates(world).await?;
     ensure!(
-        held["authorities"].as_array().map(Vec::len) == Some(1),
-        "more than one authority is left: {held}"
+        dates["authorities"].as_array().map(Vec::len) == Some(1),
+        "more than one authority is left: {dates}"
     );
     world.works().await?;
     let fault = format!(
@@ -200,28 +200,28 @@ pub async fn certificates(world: &mut World) -> Result<Vec<Row>> {
 /// A change of the dates.
 type Edit<'a> = &'a dyn Fn(&mut Value);
 
-const HELD: &str = "toolcrib.dev/certificates";
+const DATES: &str = "toolcrib.dev/certificates";
 
 /// Edits the dates that the operator stores beside its certificates.
 async fn age(world: &World, edit: Edit<'_>) -> Result<()> {
-    let mut held = held(world).await?;
-    edit(&mut held);
-    let patch = json!({"metadata": {"annotations": {HELD: held.to_string()}}});
+    let mut dates = stored_dates(world).await?;
+    edit(&mut dates);
+    let patch = json!({"metadata": {"annotations": {DATES: dates.to_string()}}});
     secret(world)
         .patch(CERTIFICATES, &PatchParams::default(), &Patch::Merge(patch))
         .await?;
     Ok(())
 }
 
-async fn held(world: &World) -> Result<Value> {
+async fn stored_dates(world: &World) -> Result<Value> {
     let secret = secret(world).get(CERTIFICATES).await?;
     let text = secret
         .metadata
         .annotations
         .as_ref()
-        .and_then(|all| all.get(HELD));
+        .and_then(|all| all.get(DATES));
     Ok(serde_json::from_str(
-        text.context("the dates stand in an annotation")?,
+        text.context("the Secret has no annotation with dates")?,
     )?)
 }
 
@@ -265,14 +265,14 @@ async fn settled(world: &World, before: &ServedCertificate) -> Result<()> {
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(world.plane.client.clone());
     eventually("the change is everywhere", DEADLINE, async || {
         let now = served(world).await?;
-        let told = webhooks.get(RELEASE).await?.webhooks.unwrap_or_default();
-        let told = told.iter().all(|webhook| {
+        let configured = webhooks.get(RELEASE).await?.webhooks.unwrap_or_default();
+        let is_published = configured.iter().all(|webhook| {
             let bundle = webhook.client_config.ca_bundle.as_ref();
             bundle.is_some_and(|bundle| bundle.0 == now.bundle)
         });
         // Another path comes with another certificate, and with nothing else.
         let renewed = now.certificate != before.certificate;
-        if now == *before || !told || renewed != (now.path != before.path) {
+        if now == *before || !is_published || renewed != (now.path != before.path) {
             return Ok(None);
         }
         for webhook in &world.webhooks {

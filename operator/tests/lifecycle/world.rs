@@ -146,7 +146,11 @@ impl World {
             let what = format!("{} is ready", replica.program.name);
             eventually(&what, DEADLINE, async || {
                 let ended = replica.program.ended()?;
-                ensure!(ended.is_none(), "{ended:?}: {}", replica.program.said());
+                ensure!(
+                    ended.is_none(),
+                    "{ended:?}: {}",
+                    replica.program.last_output()
+                );
                 Ok(replica.ready().await.then_some(()))
             })
             .await?;
@@ -252,11 +256,12 @@ impl World {
         .await
     }
 
-    pub fn said(&self) -> String {
-        let mut all = self.plane.said();
+    pub fn last_output(&self) -> String {
+        let mut all = self.plane.last_output();
         for replica in self.controllers.iter().chain(&self.webhooks) {
             let program = &replica.program;
-            write!(all, "\n--- {}\n{}", program.name, program.said()).expect("a String grows");
+            write!(all, "\n--- {}\n{}", program.name, program.last_output())
+                .expect("a String grows");
         }
         all
     }

@@ -5,7 +5,7 @@
 //! numbers the writes, and one worker keeps their order the same each time. A round in which the
 //! fault does not happen ends the count, so no index is left out.
 //!
-//! `TOOLCRIB_SIEVE_ROUNDS=200` continues after the last index with more rounds from the first,
+//! `TOOLCRIB_CRASH_POINT_ROUNDS=200` continues after the last index with more rounds from the first,
 //! which differ in the scheduling of threads.
 
 use std::collections::BTreeSet;
@@ -170,7 +170,7 @@ impl World {
     }
 
     /// Removes everything that a controller wrote.
-    async fn unmake(&self) {
+    async fn remove_results(&self) {
         let pond = &self.harness.pond;
         let labels = ListParams::default().labels("app.kubernetes.io/managed-by=toolcrib");
         let params = DeleteParams::default();
@@ -227,7 +227,7 @@ impl World {
 }
 
 /// Waits until the fault has happened, or all is as expected without it.
-async fn met(world: &World, process: &Process, expected: &Outcome) -> bool {
+async fn fault_happened(world: &World, process: &Process, expected: &Outcome) -> bool {
     let begun = Instant::now();
     loop {
         if process.faults.struck() {
@@ -246,7 +246,7 @@ async fn met(world: &World, process: &Process, expected: &Outcome) -> bool {
 
 /// The write indexes of a scenario, repeated for a longer run.
 fn rounds() -> usize {
-    std::env::var("TOOLCRIB_SIEVE_ROUNDS")
+    std::env::var("TOOLCRIB_CRASH_POINT_ROUNDS")
         .ok()
         .and_then(|rounds| rounds.parse().ok())
         .unwrap_or(1)
@@ -269,10 +269,10 @@ async fn a_first_start_survives_a_kill_or_lost_response_at_any_write() {
         for write in 1..=writes {
             for fault in [Fault::Kill, Fault::Lose] {
                 let what = format!("{fault:?} at write {write}");
-                world.unmake().await;
+                world.remove_results().await;
                 let process = world.start("heron", world.faults().at(write, fault)).await;
-                let met = met(&world, &process, &expected).await;
-                if fault == Fault::Kill && met {
+                let happened = fault_happened(&world, &process, &expected).await;
+                if fault == Fault::Kill && happened {
                     process.controller.kill().await;
                     let successor = world.start("newt", world.faults()).await;
                     world.reach(&expected, &what).await;
@@ -318,7 +318,7 @@ async fn a_revocation_survives_a_kill_at_any_write() {
             tokio::time::sleep(LOOK).await;
         }
         world.remove_grant().await;
-        if !met(&world, &process, &revoked_again).await {
+        if !fault_happened(&world, &process, &revoked_again).await {
             break;
         }
         process.controller.kill().await;
@@ -364,7 +364,7 @@ async fn a_paused_leader_restores_no_revoked_tool() {
             tokio::time::sleep(LOOK).await;
         }
         world.add_grant().await;
-        let met = met(&world, &paused, &given).await;
+        let happened = fault_happened(&world, &paused, &given).await;
         world.remove_grant().await;
         process = world.start("newt", world.faults()).await;
         world
@@ -377,14 +377,14 @@ async fn a_paused_leader_restores_no_revoked_tool() {
             .harness
             .eventually("it stands by", || async {
                 let leads = paused.controller.metric("leader").await > 0.0;
-                (!leads && (!met || paused.faults.log().len() > sent)).then_some(())
+                (!leads && (!happened || paused.faults.log().len() > sent)).then_some(())
             })
             .await;
         paused.controller.kill().await;
         world
             .reach(&revoked, &format!("resumed at write {write}"))
             .await;
-        if !met {
+        if !happened {
             break;
         }
     }
