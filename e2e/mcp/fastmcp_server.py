@@ -1,4 +1,4 @@
-"""A tool on FastMCP: on the port that is given, or on standard streams."""
+"""A server with one tool on FastMCP, on the given port or on standard streams."""
 
 import sys
 

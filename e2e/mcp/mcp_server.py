@@ -1,5 +1,6 @@
-"""A tool on the official SDK's server, which speaks both revisions: on the port that is given,
-or on standard streams."""
+"""A server with one tool on the official SDK, which speaks both revisions.
+
+It serves on the given port, or on standard streams."""
 
 import sys
 

@@ -22,7 +22,7 @@ TOOLS = [
         },
     }
 ]
-# Bounds the loop, which a confused model could continue for ever.
+# Limit on the loop, which a confused model could continue for ever.
 MAX_ROUNDS = 8
 
 
@@ -33,7 +33,7 @@ def run_tool(name: str) -> str:
 
 
 def complete(client: openai.OpenAI, model: str, messages: list, stream: bool):
-    """One request: the text, and the calls as (id, name, arguments)."""
+    """Sends one request; returns the text, and the calls as (id, name, arguments)."""
     request = {"model": model, "messages": messages, "tools": TOOLS}
     if not stream:
         message = client.chat.completions.create(**request).choices[0].message
@@ -53,7 +53,7 @@ def complete(client: openai.OpenAI, model: str, messages: list, stream: bool):
 
 
 def converse(client: openai.OpenAI, model: str, prompt: str, stream: bool):
-    """The whole turn: the final text and the names of the calls that reached this agent."""
+    """Runs a whole turn; returns the final text and the names of the calls that reached this agent."""
     messages = [{"role": "user", "content": prompt}]
     seen = []
     for _ in range(MAX_ROUNDS):

@@ -22,7 +22,7 @@ TOOLS = [
         },
     }
 ]
-# Bounds the loop, which a confused model could continue for ever.
+# Limit on the loop, which a confused model could continue for ever.
 MAX_ROUNDS = 8
 # Longer than a mediated turn may take by default.
 TIMEOUT_SECONDS = 150
@@ -35,7 +35,7 @@ def run_tool(name: str) -> str:
 
 
 def post(body: dict):
-    """The open response of one request; proxy variables of the environment are ignored."""
+    """Sends one request and returns the open response; ignores proxy variables."""
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"].rstrip("/") + "/chat/completions",
         data=json.dumps(body).encode(),
@@ -49,7 +49,7 @@ def post(body: dict):
 
 
 def stream_events(response):
-    """The data of each server-sent event until `[DONE]`."""
+    """Yields the data of each server-sent event until `[DONE]`."""
     for line in response:
         line = line.decode().rstrip("\r\n")
         if not line.startswith("data:"):
@@ -65,7 +65,7 @@ def stream_events(response):
 
 
 def complete(model: str, messages: list, stream: bool):
-    """One request: the text, and the calls as (id, name, arguments)."""
+    """Sends one request; returns the text, and the calls as (id, name, arguments)."""
     with post({"model": model, "messages": messages, "tools": TOOLS, "stream": stream}) as response:
         if not stream:
             message = json.load(response)["choices"][0]["message"]
@@ -89,7 +89,7 @@ def complete(model: str, messages: list, stream: bool):
 
 
 def converse(model: str, prompt: str, stream: bool):
-    """The whole turn: the final text and the names of the calls that reached this agent."""
+    """Runs a whole turn; returns the final text and the names of the calls that reached this agent."""
     messages = [{"role": "user", "content": prompt}]
     seen = []
     for _ in range(MAX_ROUNDS):

@@ -14,9 +14,9 @@ from cases import (
     LIVE,
     ODD_TEXT,
     is_market,
-    is_resent_only_before_a_call,
-    is_wrong_order,
-    raised,
+    assert_resent_only_before_a_call,
+    assert_wrong_order,
+    expect_error,
     run,
 )
 
@@ -27,7 +27,7 @@ CLOCK = {
 }
 MODEL = "heron/otter-1"
 
-# No retries: a case wants the error itself.
+# No retries: the cases check the error.
 client = anthropic.Anthropic(max_retries=0, timeout=60)
 
 
@@ -41,7 +41,7 @@ def ask(prompt, **more):
 
 
 def stream(prompt, **more):
-    """The text as it came, and the message that the SDK put together."""
+    """Returns the streamed text, and the message that the SDK accumulates."""
     with client.messages.stream(**request(prompt, **more)) as events:
         text = "".join(events.text_stream)
         return text, events.get_final_message()
@@ -120,12 +120,15 @@ def managed_prefix_own_suffix():
     managed_then_own("prefix")
 
 
-def words_before_a_hidden_call():
-    """They are the beginning of what is streamed, or not said; the next turn goes on either way."""
+def text_before_a_hidden_call():
+    """With Live streaming this text begins the answer; otherwise it is left out.
+
+    The next turn works either way.
+    """
     text, first = stream("aloud", tools=[CLOCK])
     assert text == ("Let me look." if LIVE else "") + "And the time.", first
-    *said, call = first.content
-    assert [block.type for block in said] == ["text"] * (2 if LIVE else 1), first
+    *texts, call = first.content
+    assert [block.type for block in texts] == ["text"] * (2 if LIVE else 1), first
     assert call.name == "local_clock" and first.stop_reason == "tool_use", first
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "half past nine"}
     messages = [
@@ -139,25 +142,25 @@ def words_before_a_hidden_call():
 
 
 def wrong_order():
-    is_wrong_order(text_of(ask("wrong order", tools=[CLOCK])))
+    assert_wrong_order(text_of(ask("wrong order", tools=[CLOCK])))
 
 
-def thinking_survives():
+def thinking_is_unchanged():
     for ask_for in [ask, lambda prompt: stream(prompt)[1]]:
         message = ask_for("think")
         *hidden, thinking, text = message.content
-        heard = [block.thinking for block in hidden]
-        assert heard == (["Which market?"] if LIVE and ask_for is not ask else []), message
+        hidden_thoughts = [block.thinking for block in hidden]
+        assert hidden_thoughts == (["Which market?"] if LIVE and ask_for is not ask else []), message
         assert (thinking.type, thinking.thinking) == ("thinking", "Deep and green."), message
         assert thinking.signature and is_market(text.text), message
 
 
-def text_survives():
+def odd_text_is_unchanged():
     assert text_of(ask("odd text")) == ODD_TEXT
     assert stream("odd text")[0] == ODD_TEXT
 
 
-def stop_reason_survives():
+def stop_reason_is_unchanged():
     assert ask("cut by heron").stop_reason == "max_tokens"
     assert stream("cut by heron")[1].stop_reason == "max_tokens"
 
@@ -165,7 +168,7 @@ def stop_reason_survives():
 def wrong_key():
     for key in ["analyst:0000", "nonsense", "x" * 4096]:
         other = anthropic.Anthropic(api_key=key, max_retries=0)
-        error = raised(
+        error = expect_error(
             anthropic.AuthenticationError, lambda: other.messages.create(**request("market"))
         )
         assert error.status_code == 401, error
@@ -174,24 +177,24 @@ def wrong_key():
         assert error.body["error"]["code"] == "unauthorized", error.body
 
 
-def a_token_as_bearer_is_let_in():
+def a_bearer_token_is_accepted():
     token = os.environ["ANTHROPIC_API_KEY"]
     other = anthropic.Anthropic(api_key=None, auth_token=token, max_retries=0)
     assert is_market(text_of(other.messages.create(**request("market"))))
 
 
-def an_error_of_the_model_passes():
-    error = raised(anthropic.InternalServerError, lambda: ask("broken"))
+def a_model_error_is_passed_on():
+    error = expect_error(anthropic.InternalServerError, lambda: ask("broken"))
     assert "it broke" in str(error.body), error.body
 
 
-def a_model_that_does_not_answer_is_a_502():
+def an_unanswered_request_is_a_502():
     for prompt in ["reset", "truncated", "hangs up later"]:
-        error = raised(anthropic.InternalServerError, lambda: ask(prompt))
+        error = expect_error(anthropic.InternalServerError, lambda: ask(prompt))
         assert error.status_code == 502, (prompt, error)
 
 
-def an_error_after_a_call_is_not_resent():
+def no_retry_after_a_call():
     def connect(hooks):
         http_client = anthropic.DefaultHttpxClient(event_hooks=hooks)
         return anthropic.Anthropic(max_retries=2, timeout=60, http_client=http_client)
@@ -199,21 +202,21 @@ def an_error_after_a_call_is_not_resent():
     def ask_of(client, prompt):
         return client.messages.create(**request(prompt))
 
-    is_resent_only_before_a_call(anthropic.InternalServerError, connect, ask_of)
+    assert_resent_only_before_a_call(anthropic.InternalServerError, connect, ask_of)
 
 
-def an_error_in_a_stream_is_an_error():
+def a_broken_stream_is_an_error():
     for prompt in ["reset", "hangs up later"]:
-        raised(anthropic.APIError, lambda: stream(prompt))
+        expect_error(anthropic.APIError, lambda: stream(prompt))
 
 
 def refused_requests():
     choice = {"type": "tool", "name": "no_such_tool"}
-    error = raised(
+    error = expect_error(
         anthropic.BadRequestError, lambda: ask("market", tools=[CLOCK], tool_choice=choice)
     )
     assert error.body["error"]["code"] == "unknown_tool_choice", error.body
-    error = raised(anthropic.BadRequestError, lambda: client.messages.create(
+    error = expect_error(anthropic.BadRequestError, lambda: client.messages.create(
         model="scripted/otter-1", max_tokens=9, messages=[{"role": "user", "content": "market"}]
     ))
     assert error.body["error"]["code"] == "dialect_unsupported", error.body
@@ -232,15 +235,15 @@ def tokens_are_counted_with_the_granted_tools():
         for tools in [[CLOCK], own]
     ]
     assert counts[1] == counts[0] + 1, counts
-    # The program's clock and message, and at least one granted tool.
+    # One token each for the program's clock, its message, and at least one granted tool.
     assert counts[0] > 2, counts
 
 
-def a_limit_passes_and_cools_the_key_down():
-    """Last, since the provider's only key rests for seconds afterwards."""
-    error = raised(anthropic.RateLimitError, lambda: ask("limited"))
+def a_rate_limit_is_passed_on_and_pauses_the_key():
+    """The last case, since the provider's only key is paused for seconds afterwards."""
+    error = expect_error(anthropic.RateLimitError, lambda: ask("limited"))
     assert error.response.headers["retry-after"] == "7", error.response.headers
-    error = raised(anthropic.APIStatusError, lambda: ask("market"))
+    error = expect_error(anthropic.APIStatusError, lambda: ask("market"))
     assert error.status_code == 503, error
     assert error.body["error"]["code"] == "no_usable_key", error.body
     assert 1 <= int(error.response.headers["retry-after"]) <= 7, error.response.headers
@@ -255,32 +258,32 @@ CASES = [
     own_calls_streamed,
     managed_then_own,
     managed_prefix_own_suffix,
-    words_before_a_hidden_call,
+    text_before_a_hidden_call,
     wrong_order,
-    thinking_survives,
-    text_survives,
-    stop_reason_survives,
+    thinking_is_unchanged,
+    odd_text_is_unchanged,
+    stop_reason_is_unchanged,
     wrong_key,
-    a_token_as_bearer_is_let_in,
-    an_error_of_the_model_passes,
-    a_model_that_does_not_answer_is_a_502,
-    an_error_after_a_call_is_not_resent,
-    an_error_in_a_stream_is_an_error,
+    a_bearer_token_is_accepted,
+    a_model_error_is_passed_on,
+    an_unanswered_request_is_a_502,
+    no_retry_after_a_call,
+    a_broken_stream_is_an_error,
     refused_requests,
     models_are_listed,
     tokens_are_counted_with_the_granted_tools,
-    a_limit_passes_and_cools_the_key_down,
+    a_rate_limit_is_passed_on_and_pauses_the_key,
 ]
 
 STREAMED = [
     managed_call_streamed,
     managed_call_as_raw_events,
     own_calls_streamed,
-    words_before_a_hidden_call,
-    thinking_survives,
-    text_survives,
-    stop_reason_survives,
-    an_error_in_a_stream_is_an_error,
+    text_before_a_hidden_call,
+    thinking_is_unchanged,
+    odd_text_is_unchanged,
+    stop_reason_is_unchanged,
+    a_broken_stream_is_an_error,
 ]
 
 if __name__ == "__main__":

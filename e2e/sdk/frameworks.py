@@ -1,17 +1,17 @@
-"""Agents of three frameworks that others wrote, unchanged, behind the mediator.
+"""Agents on three third-party frameworks, unchanged, behind the mediator.
 
-Each has a tool of its own (`local_clock`) and is asked for what needs the governed tool too.
-It must run its own tool, get the governed one's result in its answer, and never see a call
-of a tool that it did not bring. Run behind `kubectl toolcrib run --agent analyst` with the
-scripted model playing script.yaml and the providers of providers.yaml.
+Each agent has a tool of its own (`local_clock`), and its prompts need the governed tool too. It must
+run its own tool, get the result of the governed tool in its answer, and never see a call of a tool
+that it did not define. Run it behind `kubectl toolcrib run --agent analyst` with the scripted model
+playing script.yaml and the providers of providers.yaml.
 
-Nothing here names an address or a key: the frameworks take both from the environment.
+No address or key is set here: the frameworks read both from the environment.
 """
 
 import asyncio
 import os
 
-# Frameworks that would report home: this machine has no internet, and a test has no business.
+# The frameworks would send traces to their vendors; a test must not use the internet.
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 os.environ["LANGSMITH_TRACING"] = "false"
 
@@ -28,12 +28,12 @@ from cases import is_market, run
 
 TIME = "half past nine"
 INSTRUCTIONS = "You answer about markets and the time."
-# One model reference per dialect, as the agent's operator configures it.
+# One model name per dialect, as a user would configure it.
 CHAT, RESPONSES, MESSAGES = "scripted/otter-1", "ibis/otter-1", "heron/otter-1"
 
 
 class Clock:
-    """The agent's own tool: counts how often it was run."""
+    """The agent's own tool, which counts its runs."""
 
     def __init__(self):
         self.runs = 0
@@ -44,7 +44,7 @@ class Clock:
 
 
 def check(text, clock, runs=1):
-    """The answer holds both results, and the agent's own tool ran as often as it was called."""
+    """Checks that the answer holds both results, and that the agent's own tool ran once per call."""
     market, time = text.split("\n")
     assert is_market(market), text
     assert time == TIME, text
@@ -63,7 +63,7 @@ def openai_agents(model):
 
 
 def own_calls_of_run(result):
-    """What openai-agents thinks was called."""
+    """Returns the calls that openai-agents has seen."""
     return [item.raw_item.name for item in result.new_items if item.type == "tool_call_item"]
 
 
@@ -81,7 +81,7 @@ def check_openai_agents(model):
             pass
         check(result.final_output, clock)
         assert own_calls_of_run(result) == ["local_clock"], result.new_items
-        # The next turn of the same conversation: hidden rounds are still coherent.
+        # The next turn of the conversation works with the hidden rounds before it.
         following = result.to_input_list() + [{"role": "user", "content": "market"}]
         assert is_market((await Runner.run(agent, following)).final_output)
 
@@ -176,7 +176,7 @@ CASES = [
     langchain_on_messages,
 ]
 
-# Each framework and each dialect once.
+# Every framework and every dialect occurs once.
 STREAMED = [openai_agents_on_responses, pydantic_ai_on_messages, langchain_on_chat_completions]
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Clients of the tools themselves, which others wrote, unchanged, at the mediator's `/mcp`.
+"""Third-party MCP clients, unchanged, at the mediator's `/mcp`.
 
-`native.py legacy` and `native.py auto` are the official SDK's client, in a session and in the
-newest revision that both sides speak: it lists and calls, hears that its list changed, lists
-again and calls what is gone. `native.py agent` is an agent of openai-agents whose model is behind
-the same mediator and whose tools are this server's. Each step is one line of JSON.
+`native.py legacy` and `native.py auto` run the official SDK's client: in a session, and in the
+newest revision that both sides speak. It lists and calls tools, is notified that the list has
+changed, lists again, and calls a removed tool. `native.py agent` runs an agent of openai-agents: the
+mediator serves its model and its tools. Each step prints one line of JSON.
 
-MCP_URL and TOOLCRIB_TOKEN say where; the model's address and key are where its SDK looks.
+MCP_URL and TOOLCRIB_TOKEN hold the server's address and token. The model's address and key are in
+the variables of its SDK.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ HEADERS = {"Authorization": f"Bearer {os.environ['TOOLCRIB_TOKEN']}"}
 TOOL = "trading-api__get_market_context"
 
 
-def say(**step):
+def report(**step):
     print(json.dumps(step), flush=True)
 
 
@@ -35,7 +36,7 @@ async def names(client):
     return [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def called(client):
+async def call(client):
     result = await client.call_tool(TOOL, {"claw_id": "somebody-else"})
     return {"error": result.is_error, "result": json.loads(result.content[0].text)}
 
@@ -43,24 +44,24 @@ async def called(client):
 async def client(mode):
     changed = asyncio.Event()
 
-    async def heard(message):
+    async def on_message(message):
         if getattr(message, "method", None) == "notifications/tools/list_changed":
             changed.set()
 
     async with (
         httpx2.AsyncClient(headers=HEADERS, timeout=60) as http,
         Client(
-            streamable_http_client(URL, http_client=http), mode=mode, message_handler=heard
+            streamable_http_client(URL, http_client=http), mode=mode, message_handler=on_message
         ) as client,
     ):
-        say(revision=client.protocol_version, tools=await names(client), **await called(client))
+        report(revision=client.protocol_version, tools=await names(client), **await call(client))
         if mode == "legacy":
             await changed.wait()
         else:
             async with client.listen(tools_list_changed=True) as changes:
-                say(listening=True)
+                report(listening=True)
                 await anext(aiter(changes))
-        say(tools=await names(client), **await called(client))
+        report(tools=await names(client), **await call(client))
 
 
 async def agent():
@@ -71,7 +72,7 @@ async def agent():
         otter = Agent(name="otter", instructions="", model=model, mcp_servers=[server])
         result = await Runner.run(otter, "market")
         calls = [it.raw_item.name for it in result.new_items if it.type == "tool_call_item"]
-        say(calls=calls, answer=result.final_output)
+        report(calls=calls, answer=result.final_output)
 
 
 match sys.argv[1]:

@@ -1,7 +1,7 @@
 """The official `openai` SDK, unchanged, against the mediator: chat completions.
 
 Run behind `kubectl toolcrib run --agent analyst` with the scripted model playing script.yaml;
-each case says with the SDK's own types what an agent's author relies on.
+each case checks, with the SDK's own types, a behaviour that agents rely on.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from cases import (
     LIVE,
     ODD_TEXT,
     is_market,
-    is_resent_only_before_a_call,
-    is_wrong_order,
-    raised,
+    assert_resent_only_before_a_call,
+    assert_wrong_order,
+    expect_error,
     run,
 )
 
@@ -30,7 +30,7 @@ CLOCK = {
     },
 }
 
-# No retries: a case wants the error itself.
+# No retries: the cases check the error.
 client = openai.OpenAI(max_retries=0, timeout=60)
 
 
@@ -40,7 +40,7 @@ def ask(prompt, **more):
 
 
 def collect(stream):
-    """What a streaming client makes of the chunks."""
+    """Accumulates the chunks as a streaming client does."""
     got = {"text": "", "calls": {}, "finish": None, "ids": set(), "usage": None}
     for chunk in stream:
         got["ids"].add(chunk.id)
@@ -57,7 +57,7 @@ def collect(stream):
 
 
 def raises(kind, prompt, **more):
-    return raised(kind, lambda: ask(prompt, **more))
+    return expect_error(kind, lambda: ask(prompt, **more))
 
 
 def managed_call():
@@ -126,7 +126,7 @@ def own_calls_streamed():
 
 
 def follow_up(prompt, first):
-    """Sends the calls of `first` back with results, as every agent loop does."""
+    """Sends the calls of `first` with their results, as every agent loop does."""
     message = first.choices[0].message
     messages = [{"role": "user", "content": prompt}, message.to_dict()]
     for call in message.tool_calls:
@@ -147,8 +147,11 @@ def managed_prefix_own_suffix():
     managed_then_own("prefix")
 
 
-def words_before_a_hidden_call():
-    """They are the beginning of what is streamed, or not said; the next turn goes on either way."""
+def text_before_a_hidden_call():
+    """With Live streaming this text begins the answer; otherwise it is left out.
+
+    The next turn works either way.
+    """
     got = collect(ask("aloud", tools=[CLOCK], stream=True))
     assert got["text"] == ("Let me look.\n\n" if LIVE else "") + "And the time.", got
     (call,) = got["calls"].values()
@@ -168,15 +171,15 @@ def words_before_a_hidden_call():
 def wrong_order():
     choice = ask("wrong order", tools=[CLOCK]).choices[0]
     assert choice.message.tool_calls is None, choice
-    is_wrong_order(choice.message.content)
+    assert_wrong_order(choice.message.content)
 
 
-def text_survives():
+def odd_text_is_unchanged():
     assert ask("odd text").choices[0].message.content == ODD_TEXT
     assert collect(ask("odd text", stream=True))["text"] == ODD_TEXT
 
 
-def finish_reason_survives():
+def finish_reason_is_unchanged():
     assert ask("cut short").choices[0].finish_reason == "length"
     assert collect(ask("cut short", stream=True))["finish"] == "length"
 
@@ -192,12 +195,12 @@ def wrong_key():
             raise AssertionError(f"{key[:12]} let in")
 
 
-def an_error_of_the_model_passes():
+def a_model_error_is_passed_on():
     assert "it broke" in raises(openai.InternalServerError, "broken").message
 
 
-def a_limit_passes_and_cools_the_key_down():
-    """Last, since the provider's only key rests for seconds afterwards."""
+def a_rate_limit_is_passed_on_and_pauses_the_key():
+    """The last case, since the provider's only key is paused for seconds afterwards."""
     error = raises(openai.RateLimitError, "limited")
     assert error.response.headers["retry-after"] == "7", error.response.headers
     assert "slow down" in error.message, error.message
@@ -206,13 +209,13 @@ def a_limit_passes_and_cools_the_key_down():
     assert 1 <= int(error.response.headers["retry-after"]) <= 7, error.response.headers
 
 
-def a_model_that_does_not_answer_is_a_502():
+def an_unanswered_request_is_a_502():
     for prompt in ["reset", "truncated", "hangs up later"]:
         error = raises(openai.InternalServerError, prompt)
         assert error.status_code == 502, (prompt, error)
 
 
-def an_error_after_a_call_is_not_resent():
+def no_retry_after_a_call():
     def connect(hooks):
         http_client = openai.DefaultHttpxClient(event_hooks=hooks)
         return openai.OpenAI(max_retries=2, timeout=60, http_client=http_client)
@@ -222,10 +225,10 @@ def an_error_after_a_call_is_not_resent():
             model="otter-1", messages=[{"role": "user", "content": prompt}]
         )
 
-    is_resent_only_before_a_call(openai.InternalServerError, connect, ask_of)
+    assert_resent_only_before_a_call(openai.InternalServerError, connect, ask_of)
 
 
-def an_error_in_a_stream_is_an_error():
+def a_broken_stream_is_an_error():
     for prompt in ["reset", "hangs up later"]:
         try:
             collect(ask(prompt, stream=True))
@@ -244,7 +247,7 @@ def refused_requests():
     except openai.APIStatusError as error:
         assert error.status_code in (400, 403), error
     else:
-        raise AssertionError("a field that steers the provider was let through")
+        raise AssertionError("a field that redirects the provider was accepted")
 
 
 def models_are_listed():
@@ -261,18 +264,18 @@ CASES = [
     own_calls_streamed,
     managed_then_own,
     managed_prefix_own_suffix,
-    words_before_a_hidden_call,
+    text_before_a_hidden_call,
     wrong_order,
-    text_survives,
-    finish_reason_survives,
+    odd_text_is_unchanged,
+    finish_reason_is_unchanged,
     wrong_key,
-    an_error_of_the_model_passes,
-    a_model_that_does_not_answer_is_a_502,
-    an_error_after_a_call_is_not_resent,
-    an_error_in_a_stream_is_an_error,
+    a_model_error_is_passed_on,
+    an_unanswered_request_is_a_502,
+    no_retry_after_a_call,
+    a_broken_stream_is_an_error,
     refused_requests,
     models_are_listed,
-    a_limit_passes_and_cools_the_key_down,
+    a_rate_limit_is_passed_on_and_pauses_the_key,
 ]
 
 STREAMED = [
@@ -280,10 +283,10 @@ STREAMED = [
     managed_call_streamed_without_usage,
     managed_call_async,
     own_calls_streamed,
-    words_before_a_hidden_call,
-    text_survives,
-    finish_reason_survives,
-    an_error_in_a_stream_is_an_error,
+    text_before_a_hidden_call,
+    odd_text_is_unchanged,
+    finish_reason_is_unchanged,
+    a_broken_stream_is_an_error,
 ]
 
 if __name__ == "__main__":

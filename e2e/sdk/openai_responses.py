@@ -15,9 +15,9 @@ from cases import (
     LIVE,
     ODD_TEXT,
     is_market,
-    is_resent_only_before_a_call,
-    is_wrong_order,
-    raised,
+    assert_resent_only_before_a_call,
+    assert_wrong_order,
+    expect_error,
     run,
 )
 
@@ -30,7 +30,7 @@ CLOCK = {
 }
 MODEL = "ibis/otter-1"
 
-# No retries: a case wants the error itself.
+# No retries: the cases check the error.
 client = openai.OpenAI(max_retries=0, timeout=60)
 
 
@@ -39,7 +39,7 @@ def ask(prompt, **more):
 
 
 def stream(prompt, **more):
-    """The text as it came, and the response that the SDK put together."""
+    """Returns the streamed text, and the response that the SDK accumulates."""
     with client.responses.stream(model=MODEL, input=prompt, **more) as events:
         deltas = [it.delta for it in events if it.type == "response.output_text.delta"]
         return "".join(deltas), events.get_final_response()
@@ -114,8 +114,11 @@ def managed_prefix_own_suffix():
     managed_then_own("prefix")
 
 
-def words_before_a_hidden_call():
-    """They are the beginning of what is streamed, or not said; the next turn goes on either way."""
+def text_before_a_hidden_call():
+    """With Live streaming this text begins the answer; otherwise it is left out.
+
+    The next turn works either way.
+    """
     text, first = stream("aloud", tools=[CLOCK])
     assert text == ("Let me look." if LIVE else "") + "And the time.", first
     *messages, call = first.output
@@ -129,25 +132,25 @@ def words_before_a_hidden_call():
 
 
 def wrong_order():
-    is_wrong_order(ask("wrong order", tools=[CLOCK]).output_text)
+    assert_wrong_order(ask("wrong order", tools=[CLOCK]).output_text)
 
 
-def reasoning_survives():
+def reasoning_is_unchanged():
     for ask_for in [ask, lambda prompt: stream(prompt)[1]]:
         response = ask_for("think")
         *hidden, reasoning, message = response.output
-        heard = [item.summary[0].text for item in hidden]
-        assert heard == (["Which market?"] if LIVE and ask_for is not ask else []), response
+        hidden_thoughts = [item.summary[0].text for item in hidden]
+        assert hidden_thoughts == (["Which market?"] if LIVE and ask_for is not ask else []), response
         assert reasoning.summary[0].text == "Deep and green.", response
         assert message.type == "message" and is_market(response.output_text), response
 
 
-def text_survives():
+def odd_text_is_unchanged():
     assert ask("odd text").output_text == ODD_TEXT
     assert stream("odd text")[0] == ODD_TEXT
 
 
-def incomplete_survives():
+def incomplete_status_is_unchanged():
     events = list(ask("cut by ibis", stream=True))
     assert events[-1].type == "response.incomplete", events[-1]
     for response in [ask("cut by ibis"), events[-1].response]:
@@ -158,24 +161,24 @@ def incomplete_survives():
 def wrong_key():
     for key in ["analyst:0000", "nonsense", "x" * 4096]:
         other = openai.OpenAI(api_key=key, max_retries=0)
-        error = raised(
+        error = expect_error(
             openai.AuthenticationError,
             lambda: other.responses.create(model=MODEL, input="market"),
         )
         assert error.code == "unauthorized", error.body
 
 
-def an_error_of_the_model_passes():
-    assert "it broke" in raised(openai.InternalServerError, lambda: ask("broken")).message
+def a_model_error_is_passed_on():
+    assert "it broke" in expect_error(openai.InternalServerError, lambda: ask("broken")).message
 
 
-def a_model_that_does_not_answer_is_a_502():
+def an_unanswered_request_is_a_502():
     for prompt in ["reset", "truncated", "hangs up later"]:
-        error = raised(openai.InternalServerError, lambda: ask(prompt))
+        error = expect_error(openai.InternalServerError, lambda: ask(prompt))
         assert error.status_code == 502, (prompt, error)
 
 
-def an_error_after_a_call_is_not_resent():
+def no_retry_after_a_call():
     def connect(hooks):
         http_client = openai.DefaultHttpxClient(event_hooks=hooks)
         return openai.OpenAI(max_retries=2, timeout=60, http_client=http_client)
@@ -183,14 +186,16 @@ def an_error_after_a_call_is_not_resent():
     def ask_of(client, prompt):
         return client.responses.create(model=MODEL, input=prompt)
 
-    is_resent_only_before_a_call(openai.InternalServerError, connect, ask_of)
+    assert_resent_only_before_a_call(openai.InternalServerError, connect, ask_of)
 
 
-def an_error_in_a_stream_is_an_error():
-    """Before the stream began; later it is an event, as the provider sends it, and what the
-    SDK says to that is that there is no response."""
+def a_broken_stream_is_an_error():
+    """A stream that has not begun fails with the SDK's API error.
+
+    Later the error is an event, as providers send it. The SDK then raises that there is no response.
+    """
     for prompt, later in [("reset", False), ("hangs up later", LIVE)]:
-        raised(RuntimeError if later else openai.APIError, lambda: stream(prompt))
+        expect_error(RuntimeError if later else openai.APIError, lambda: stream(prompt))
     if LIVE:
         events = list(ask("hangs up later", stream=True))
         assert (events[-1].type, events[-1].code) == ("error", "upstream_unreachable"), events
@@ -198,25 +203,25 @@ def an_error_in_a_stream_is_an_error():
 
 def refused_requests():
     choice = {"type": "function", "name": "no_such_tool"}
-    error = raised(
+    error = expect_error(
         openai.BadRequestError, lambda: ask("market", tools=[CLOCK], tool_choice=choice)
     )
     assert error.code == "unknown_tool_choice", error.body
-    # The provider's own store knows nothing of hidden rounds.
-    raised(openai.BadRequestError, lambda: ask("market", previous_response_id="resp_1"))
-    # An OpenAI provider whose object does not say that it has the resource.
-    error = raised(
+    # The provider's store does not have the hidden rounds.
+    expect_error(openai.BadRequestError, lambda: ask("market", previous_response_id="resp_1"))
+    # An OpenAI provider whose ModelProvider does not enable the responses resource.
+    error = expect_error(
         openai.BadRequestError,
         lambda: client.responses.create(model="scripted/otter-1", input="market"),
     )
     assert error.code == "dialect_unsupported", error.body
 
 
-def a_limit_passes_and_cools_the_key_down():
-    """Last, since the provider's only key rests for seconds afterwards."""
-    error = raised(openai.RateLimitError, lambda: ask("limited"))
+def a_rate_limit_is_passed_on_and_pauses_the_key():
+    """The last case, since the provider's only key is paused for seconds afterwards."""
+    error = expect_error(openai.RateLimitError, lambda: ask("limited"))
     assert error.response.headers["retry-after"] == "7", error.response.headers
-    error = raised(openai.InternalServerError, lambda: ask("market"))
+    error = expect_error(openai.InternalServerError, lambda: ask("market"))
     assert (error.status_code, error.code) == (503, "no_usable_key"), error
 
 
@@ -229,29 +234,29 @@ CASES = [
     own_calls_streamed,
     managed_then_own,
     managed_prefix_own_suffix,
-    words_before_a_hidden_call,
+    text_before_a_hidden_call,
     wrong_order,
-    reasoning_survives,
-    text_survives,
-    incomplete_survives,
+    reasoning_is_unchanged,
+    odd_text_is_unchanged,
+    incomplete_status_is_unchanged,
     wrong_key,
-    an_error_of_the_model_passes,
-    a_model_that_does_not_answer_is_a_502,
-    an_error_after_a_call_is_not_resent,
-    an_error_in_a_stream_is_an_error,
+    a_model_error_is_passed_on,
+    an_unanswered_request_is_a_502,
+    no_retry_after_a_call,
+    a_broken_stream_is_an_error,
     refused_requests,
-    a_limit_passes_and_cools_the_key_down,
+    a_rate_limit_is_passed_on_and_pauses_the_key,
 ]
 
 STREAMED = [
     managed_call_streamed,
     managed_call_as_raw_events,
     own_calls_streamed,
-    words_before_a_hidden_call,
-    reasoning_survives,
-    text_survives,
-    incomplete_survives,
-    an_error_in_a_stream_is_an_error,
+    text_before_a_hidden_call,
+    reasoning_is_unchanged,
+    odd_text_is_unchanged,
+    incomplete_status_is_unchanged,
+    a_broken_stream_is_an_error,
 ]
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The client that the protocol's conformance scenarios start, with the address of their server
-as the last argument: an agent behind a mediator whose surface that server is. The model that
-says which tools are called is the test's, and knows the scenario by its name."""
+"""The client of the protocol's conformance scenarios: an agent behind a mediator.
+
+The last argument is the address of the scenario's server, which is the agent's surface. The test's
+scripted model chooses the tool calls by the scenario's name."""
 
 import json
 import os
@@ -12,12 +13,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 HERE = Path(__file__).parent
-# Those whose point is what the server lists; the others get a Surface written by hand.
+# Scenarios that test the listing of tools. All others use a Surface that is written by hand.
 DISCOVERED = ["http-invalid-tool-headers", "json-schema-ref-no-deref"]
 
 
 def discovered(program, url):
-    """The Surface as its reviewer gets it."""
+    """Returns the Surface that `surface discover` prints."""
     ask = [program, "surface", "discover", "conformance", "-n", "trading"]
     ask += ["--url", url, "--service", "conformance:80"]
     return subprocess.run(ask, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -25,7 +26,7 @@ def discovered(program, url):
 
 def main():
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
-    # `kubectl toolcrib run` with all but the surface, as arguments before and after it.
+    # The command line of `kubectl toolcrib run`: all arguments before and after the surface.
     run = json.loads(os.environ["CONFORMANCE_RUN"])
     url = sys.argv[-1]
     address = urlsplit(url).netloc

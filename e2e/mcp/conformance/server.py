@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What the protocol's own conformance scenarios expect a server to have, as a program on
-standard streams. The standard library is enough."""
+"""The server that the protocol's conformance scenarios expect, on standard streams.
+
+It needs only the standard library."""
 
 import json
 import sys
 
-# One pixel, and silence.
+# An image of one pixel, and a silent sound.
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 
@@ -24,7 +25,7 @@ AUDIO = {"type": "audio", "data": WAV, "mimeType": "audio/wav"}
 EMBEDDED = resource("test://embedded-resource", "This is an embedded resource content.")
 MIXED = resource("test://mixed-content-resource", '{"test":"data","value":123}')
 
-# By name: what the tool answers.
+# Results of the tools, by name.
 TOOLS = {
     "test_simple_text": [text("This is a simple text response for testing.")],
     "test_image_content": [IMAGE],
@@ -70,7 +71,7 @@ RESOURCES = {
     "test://static-binary": {"mimeType": "image/png", "blob": PNG},
 }
 
-# By name: arguments, and the messages made of them.
+# Prompts by name: their arguments, and a function that makes their messages.
 PROMPTS = {
     "test_simple_prompt": ([], lambda given: [text("This is a simple prompt for testing.")]),
     "test_prompt_with_arguments": (
@@ -88,8 +89,8 @@ PROMPTS = {
 }
 
 
-class Refused(Exception):
-    """An error of JSON-RPC: code and message, and data where the protocol has some."""
+class JsonRpcError(Exception):
+    """An error of JSON-RPC with code, message and optional data."""
 
 
 def initialize(params):
@@ -111,9 +112,9 @@ def list_tools(_):
 def call_tool(params):
     name = params["name"]
     if name not in TOOLS:
-        raise Refused(-32602, f"Unknown tool: {name}")
+        raise JsonRpcError(-32602, f"Unknown tool: {name}")
     if name == "test_missing_capability":
-        raise Refused(-32021, "sampling is needed", {"requiredCapabilities": {"sampling": {}}})
+        raise JsonRpcError(-32021, "sampling is needed", {"requiredCapabilities": {"sampling": {}}})
     return {"content": TOOLS[name], "isError": name == "test_error_handling"}
 
 
@@ -141,7 +142,7 @@ def read_resource(params):
         data = {"id": name, "templateTest": True, "data": f"Data for ID: {name}"}
         content = {"mimeType": "application/json", "text": json.dumps(data)}
     else:
-        raise Refused(-32602, f"Resource not found: {uri}", {"uri": uri})
+        raise JsonRpcError(-32602, f"Resource not found: {uri}", {"uri": uri})
     return {"contents": [{"uri": uri} | content]}
 
 
@@ -160,7 +161,7 @@ def list_prompts(_):
 
 def get_prompt(params):
     if params["name"] not in PROMPTS:
-        raise Refused(-32602, f"Unknown prompt: {params['name']}")
+        raise JsonRpcError(-32602, f"Unknown prompt: {params['name']}")
     _, make = PROMPTS[params["name"]]
     contents = make(params.get("arguments", {}))
     return {"messages": [{"role": "user", "content": content} for content in contents]}
@@ -188,10 +189,10 @@ def answer(request):
     try:
         method = METHODS.get(request["method"])
         if method is None:
-            raise Refused(-32601, "Method not found")
+            raise JsonRpcError(-32601, "Method not found")
         return {"result": method(request.get("params", {}))}
-    except Refused as refused:
-        code, message, *data = refused.args
+    except JsonRpcError as error:
+        code, message, *data = error.args
         return {"error": {"code": code, "message": message} | ({"data": data[0]} if data else {})}
 
 

@@ -8,14 +8,14 @@
 const assert = require("node:assert/strict");
 const Anthropic = require("@anthropic-ai/sdk").default;
 
-const { LIVE, ODD_TEXT, assertMarket, assertWrongOrder, isResentOnlyBeforeACall, raised, run } = require("./cases");
+const { LIVE, ODD_TEXT, assertMarket, assertWrongOrder, assertResentOnlyBeforeACall, expectError, run } = require("./cases");
 
 const CLOCK = {
   name: "local_clock",
   description: "The agent's own clock",
   input_schema: { type: "object", properties: { zone: { type: "string" } } },
 };
-// No retries: a case wants the error itself.
+// No retries: the cases check the error.
 const client = new Anthropic({ maxRetries: 0, timeout: 60_000 });
 
 function request(prompt, more = {}) {
@@ -27,7 +27,7 @@ function ask(prompt, more) {
   return client.messages.create(request(prompt, more));
 }
 
-/** The message that the SDK's accumulator makes of the events. */
+/** Returns the message that the SDK accumulates from the events. */
 function stream(prompt, more) {
   return client.messages.stream(request(prompt, more)).finalMessage();
 }
@@ -72,16 +72,19 @@ async function managedThenOwn(prompt) {
   assert.equal(clock, "half past nine");
 }
 
-async function managedBeforeOwn() {
+async function managedPrefixOwnSuffix() {
   await managedThenOwn("both");
   await managedThenOwn("prefix");
 }
 
-/** They are the beginning of what is streamed, or not said; the next turn goes on either way. */
-async function wordsBeforeAHiddenCall() {
+/**
+ * With Live streaming this text begins the answer; otherwise it is left out.
+ * The next turn works either way.
+ */
+async function textBeforeAHiddenCall() {
   const first = await stream("aloud", { tools: [CLOCK] });
-  const said = first.content.filter((block) => block.type === "text").map((block) => block.text);
-  assert.deepEqual(said, LIVE ? ["Let me look.", "And the time."] : ["And the time."]);
+  const texts = first.content.filter((block) => block.type === "text").map((block) => block.text);
+  assert.deepEqual(texts, LIVE ? ["Let me look.", "And the time."] : ["And the time."]);
   const { id } = first.content.at(-1);
   const messages = [
     { role: "user", content: "aloud" },
@@ -98,7 +101,7 @@ async function wrongOrder() {
   assertWrongOrder(textOf(await ask("wrong order", { tools: [CLOCK] })));
 }
 
-async function thinkingAndTextSurvive() {
+async function thinkingAndTextAreUnchanged() {
   for (const way of [ask, stream]) {
     const { content } = await way("think");
     const thinking = content.filter((block) => block.type === "thinking");
@@ -113,30 +116,30 @@ async function thinkingAndTextSurvive() {
 
 async function errorsInAStream() {
   for (const prompt of ["reset", "hangs up later"]) {
-    await raised(Anthropic.AnthropicError, () => stream(prompt));
+    await expectError(Anthropic.AnthropicError, () => stream(prompt));
   }
 }
 
-async function anErrorAfterACallIsNotResent() {
-  await isResentOnlyBeforeACall(
+async function noRetryAfterACall() {
+  await assertResentOnlyBeforeACall(
     Anthropic.InternalServerError,
     (options) => new Anthropic(options),
     (other, prompt) => other.messages.create(request(prompt)),
   );
 }
 
-async function errorsAreTheSdksOwn() {
+async function errorsHaveTheSdksTypes() {
   const other = new Anthropic({ apiKey: "analyst:0000", maxRetries: 0 });
-  const wrong = await raised(Anthropic.AuthenticationError, () => other.messages.create(request("market")));
+  const wrong = await expectError(Anthropic.AuthenticationError, () => other.messages.create(request("market")));
   assert.equal(wrong.error.error.code, "unauthorized");
-  const broken = await raised(Anthropic.InternalServerError, () => ask("broken"));
+  const broken = await expectError(Anthropic.InternalServerError, () => ask("broken"));
   assert.match(broken.message, /it broke/);
   for (const prompt of ["reset", "truncated", "hangs up later"]) {
-    assert.equal((await raised(Anthropic.InternalServerError, () => ask(prompt))).status, 502);
+    assert.equal((await expectError(Anthropic.InternalServerError, () => ask(prompt))).status, 502);
   }
   await errorsInAStream();
   const tool_choice = { type: "tool", name: "no_such_tool" };
-  const refused = await raised(Anthropic.BadRequestError, () => ask("market", { tools: [CLOCK], tool_choice }));
+  const refused = await expectError(Anthropic.BadRequestError, () => ask("market", { tools: [CLOCK], tool_choice }));
   assert.equal(refused.error.error.code, "unknown_tool_choice");
 }
 
@@ -144,13 +147,13 @@ run(
   [
     managedCall,
     ownCalls,
-    managedBeforeOwn,
-    wordsBeforeAHiddenCall,
+    managedPrefixOwnSuffix,
+    textBeforeAHiddenCall,
     wrongOrder,
-    thinkingAndTextSurvive,
-    errorsAreTheSdksOwn,
-    anErrorAfterACallIsNotResent,
+    thinkingAndTextAreUnchanged,
+    errorsHaveTheSdksTypes,
+    noRetryAfterACall,
   ],
   `@anthropic-ai/sdk at ${client.baseURL}`,
-  [managedCall, ownCalls, wordsBeforeAHiddenCall, thinkingAndTextSurvive, errorsInAStream],
+  [managedCall, ownCalls, textBeforeAHiddenCall, thinkingAndTextAreUnchanged, errorsInAStream],
 );

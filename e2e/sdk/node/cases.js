@@ -1,4 +1,4 @@
-// What the cases of the SDKs share: what the scripted model says, and how cases are run.
+// The part that the cases of the SDKs share: texts of the scripted model, checks, and the runner.
 
 "use strict";
 
@@ -6,11 +6,11 @@ const assert = require("node:assert/strict");
 
 const ODD_TEXT =
   'data: [DONE]\n\nevent: error\n"quoted" \\ \u{1f9a6} \u00e9 \u2028\u0007 {{not a placeholder}}';
-// The arguments of the first call of `local_clock` as the model wrote them: the integer is
-// one that a double cannot hold.
+// An integer in the arguments of the first call of `local_clock`, as the model wrote it. It does not
+// fit in a double.
 const CLOCK_INTEGER = "12345678901234567";
 
-/** The desk's answer for this very agent, whoever the model asked for. */
+/** Checks that the text is the desk's answer for this agent, whatever id the model sent. */
 function assertMarket(text) {
   const result = JSON.parse(text);
   assert.equal(result.ok, true, text);
@@ -19,14 +19,14 @@ function assertMarket(text) {
   assert.equal(result.data.principal, "reader", text);
 }
 
-/** Two results that say that nothing was executed. */
+/** Checks for two results with the error of a wrong order: nothing was executed. */
 function assertWrongOrder(text) {
   const codes = text.split("\n").map((line) => JSON.parse(line).error.code);
   assert.deepEqual(codes, ["mixed_tool_order", "mixed_tool_order"]);
 }
 
-/** The error of this kind that asking ends with. */
-async function raised(kind, ask) {
+/** Returns the error of this kind that `ask` raises. */
+async function expectError(kind, ask) {
   try {
     await ask();
   } catch (error) {
@@ -37,10 +37,10 @@ async function raised(kind, ask) {
 }
 
 /**
- * An SDK that sends a request again after a 5xx does not run a tool again that way.
- * `connect` makes a client of its options, `ask` gives it a prompt.
+ * Checks that a retry of the SDK after a 5xx never runs a tool twice.
+ * `connect` returns a client with these options, `ask` sends it a prompt.
  */
-async function isResentOnlyBeforeACall(kind, connect, ask) {
+async function assertResentOnlyBeforeACall(kind, connect, ask) {
   for (const [prompt, expected] of [["broken", 3], ["hangs up later", 1]]) {
     let sent = 0;
     const counting = (...request) => {
@@ -48,17 +48,17 @@ async function isResentOnlyBeforeACall(kind, connect, ask) {
       return fetch(...request);
     };
     const client = connect({ maxRetries: 2, timeout: 60_000, fetch: counting });
-    await raised(kind, () => ask(client, prompt));
+    await expectError(kind, () => ask(client, prompt));
     assert.equal(sent, expected, prompt);
   }
 }
 
-// What streams reach the agent: what the model writes while it writes it, hidden rounds
-// included, or the last reply once it is whole.
+// True with Live streaming: the agent gets the model's text as it is written, hidden rounds included.
+// Otherwise it gets the last reply once it is complete.
 const LIVE = process.env.STREAMING === "Live";
 
-/** All cases, or with Live streaming those that it makes a difference to. */
-async function run(all, what, streamed) {
+/** Runs all cases, or with Live streaming the cases that depend on it. */
+async function run(all, suite, streamed) {
   const cases = LIVE ? streamed : all;
   const failed = [];
   for (const test of cases) {
@@ -70,7 +70,7 @@ async function run(all, what, streamed) {
       console.log("FAILED", test.name, error);
     }
   }
-  console.log(`${what}: ${cases.length} cases`);
+  console.log(`${suite}: ${cases.length} cases`);
   if (failed.length > 0) {
     console.error(`failed: ${failed.join(", ")}`);
     process.exitCode = 1;
@@ -83,7 +83,7 @@ module.exports = {
   ODD_TEXT,
   assertMarket,
   assertWrongOrder,
-  isResentOnlyBeforeACall,
-  raised,
+  assertResentOnlyBeforeACall,
+  expectError,
   run,
 };

@@ -1,14 +1,14 @@
 // The official `openai` SDK for Node, unchanged, against the mediator: chat completions.
 //
 // Run behind `kubectl toolcrib run --agent analyst` with the scripted model playing
-// ../script.yaml; each case says with the SDK's own helpers what an agent's author relies on.
+// ../script.yaml; each case checks, with the SDK's own helpers, a behaviour that agents rely on.
 
 "use strict";
 
 const assert = require("node:assert/strict");
 const OpenAI = require("openai").default;
 
-const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, isResentOnlyBeforeACall, raised, run } = require("./cases");
+const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, assertResentOnlyBeforeACall, expectError, run } = require("./cases");
 
 const CLOCK = {
   type: "function",
@@ -18,7 +18,7 @@ const CLOCK = {
     parameters: { type: "object", properties: { zone: { type: "string" } } },
   },
 };
-// No retries: a case wants the error itself.
+// No retries: the cases check the error.
 const client = new OpenAI({ maxRetries: 0, timeout: 60_000 });
 
 function request(prompt, more = {}) {
@@ -29,7 +29,7 @@ function ask(prompt, more) {
   return client.chat.completions.create(request(prompt, more));
 }
 
-/** The completion that the SDK's accumulator makes of the chunks. */
+/** Returns the completion that the SDK accumulates from the chunks. */
 function stream(prompt, more) {
   return client.chat.completions.stream(request(prompt, more)).finalChatCompletion();
 }
@@ -76,7 +76,7 @@ async function ownCallsStreamed() {
   assertOwnCalls(await stream("clock", { tools: [CLOCK] }));
 }
 
-/** The SDK's own loop runs the agent's tool, and is shown no other. */
+/** Runs the SDK's own tool loop, which must see only the agent's own tool. */
 async function toolRunner(prompt) {
   const executed = [];
   const runner = client.chat.completions.runTools(
@@ -110,8 +110,11 @@ async function managedPrefixOwnSuffixInTheSdksLoop() {
   await toolRunner("prefix");
 }
 
-/** They are the beginning of what is streamed, or not said; the next turn goes on either way. */
-async function wordsBeforeAHiddenCall() {
+/**
+ * With Live streaming this text begins the answer; otherwise it is left out.
+ * The next turn works either way.
+ */
+async function textBeforeAHiddenCall() {
   const [{ message }] = (await stream("aloud", { tools: [CLOCK] })).choices;
   assert.equal(message.content, (LIVE ? "Let me look.\n\n" : "") + "And the time.");
   assert.deepEqual(message.tool_calls.map((call) => call.function.name), ["local_clock"]);
@@ -128,7 +131,7 @@ async function wrongOrder() {
   assertWrongOrder(completion.choices[0].message.content);
 }
 
-async function textAndFinishReasonSurvive() {
+async function textAndFinishReasonAreUnchanged() {
   for (const way of [ask, stream]) {
     assert.equal((await way("odd text")).choices[0].message.content, ODD_TEXT);
   }
@@ -138,46 +141,46 @@ async function textAndFinishReasonSurvive() {
 async function wrongKey() {
   for (const apiKey of ["analyst:0000", "nonsense", "x".repeat(4096)]) {
     const other = new OpenAI({ apiKey, maxRetries: 0 });
-    const error = await raised(OpenAI.AuthenticationError, () =>
+    const error = await expectError(OpenAI.AuthenticationError, () =>
       other.chat.completions.create(request("market")),
     );
     assert.equal(error.code, "unauthorized");
   }
 }
 
-async function errorsOfTheModelPass() {
-  const error = await raised(OpenAI.InternalServerError, () => ask("broken"));
+async function modelErrorsArePassedOn() {
+  const error = await expectError(OpenAI.InternalServerError, () => ask("broken"));
   assert.match(error.message, /it broke/);
   for (const prompt of ["reset", "truncated", "hangs up later"]) {
-    const error = await raised(OpenAI.InternalServerError, () => ask(prompt));
+    const error = await expectError(OpenAI.InternalServerError, () => ask(prompt));
     assert.equal(error.status, 502);
   }
 }
 
-async function anErrorAfterACallIsNotResent() {
-  await isResentOnlyBeforeACall(
+async function noRetryAfterACall() {
+  await assertResentOnlyBeforeACall(
     OpenAI.InternalServerError,
     (options) => new OpenAI(options),
     (other, prompt) => other.chat.completions.create(request(prompt)),
   );
 }
 
-async function anErrorInAStreamIsAnError() {
+async function aBrokenStreamIsAnError() {
   for (const prompt of ["reset", "hangs up later"]) {
-    await raised(OpenAI.APIError, () => stream(prompt));
+    await expectError(OpenAI.APIError, () => stream(prompt));
   }
 }
 
 async function refusedRequests() {
-  assert.equal((await raised(OpenAI.BadRequestError, () => ask("market", { n: 2 }))).code, "n_not_supported");
+  assert.equal((await expectError(OpenAI.BadRequestError, () => ask("market", { n: 2 }))).code, "n_not_supported");
   const tool_choice = { type: "function", function: { name: "no_such_tool" } };
-  const error = await raised(OpenAI.BadRequestError, () => ask("market", { tools: [CLOCK], tool_choice }));
+  const error = await expectError(OpenAI.BadRequestError, () => ask("market", { tools: [CLOCK], tool_choice }));
   assert.equal(error.code, "unknown_tool_choice");
 }
 
-/** Last, since the provider's only key rests for seconds afterwards. */
-async function aLimitPasses() {
-  const error = await raised(OpenAI.RateLimitError, () => ask("limited"));
+/** The last case, since the provider's only key is paused for seconds afterwards. */
+async function aRateLimitIsPassedOn() {
+  const error = await expectError(OpenAI.RateLimitError, () => ask("limited"));
   assert.equal(error.headers.get("retry-after"), "7");
 }
 
@@ -190,24 +193,24 @@ run(
     ownCallsStreamed,
     managedThenOwnInTheSdksLoop,
     managedPrefixOwnSuffixInTheSdksLoop,
-    wordsBeforeAHiddenCall,
+    textBeforeAHiddenCall,
     wrongOrder,
-    textAndFinishReasonSurvive,
+    textAndFinishReasonAreUnchanged,
     wrongKey,
-    errorsOfTheModelPass,
-    anErrorAfterACallIsNotResent,
-    anErrorInAStreamIsAnError,
+    modelErrorsArePassedOn,
+    noRetryAfterACall,
+    aBrokenStreamIsAnError,
     refusedRequests,
-    aLimitPasses,
+    aRateLimitIsPassedOn,
   ],
   `openai for Node at ${client.baseURL}`,
   [
     managedCallStreamed,
     ownCallsStreamed,
-    wordsBeforeAHiddenCall,
+    textBeforeAHiddenCall,
     managedThenOwnInTheSdksLoop,
     managedPrefixOwnSuffixInTheSdksLoop,
-    textAndFinishReasonSurvive,
-    anErrorInAStreamIsAnError,
+    textAndFinishReasonAreUnchanged,
+    aBrokenStreamIsAnError,
   ],
 );

@@ -8,7 +8,7 @@
 const assert = require("node:assert/strict");
 const OpenAI = require("openai").default;
 
-const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, isResentOnlyBeforeACall, raised, run } = require("./cases");
+const { CLOCK_INTEGER, LIVE, ODD_TEXT, assertMarket, assertWrongOrder, assertResentOnlyBeforeACall, expectError, run } = require("./cases");
 
 const CLOCK = {
   type: "function",
@@ -17,7 +17,7 @@ const CLOCK = {
   parameters: { type: "object", properties: { zone: { type: "string" } } },
   strict: false,
 };
-// No retries: a case wants the error itself.
+// No retries: the cases check the error.
 const client = new OpenAI({ maxRetries: 0, timeout: 60_000 });
 
 function request(input, more = {}) {
@@ -28,7 +28,7 @@ function ask(input, more) {
   return client.responses.create(request(input, more));
 }
 
-/** The response that the SDK's accumulator makes of the events. */
+/** Returns the response that the SDK accumulates from the events. */
 function stream(input, more) {
   return client.responses.stream(request(input, more)).finalResponse();
 }
@@ -42,8 +42,8 @@ function assertOwnCalls(response) {
 }
 
 async function managedCall() {
-  for (const way of [ask, stream]) {
-    const response = await way("market");
+  for (const send of [ask, stream]) {
+    const response = await send("market");
     const text = response.output.flatMap((item) => item.content.map((part) => part.text)).join("");
     assertMarket(text);
     assert.equal(response.status, "completed");
@@ -53,8 +53,8 @@ async function managedCall() {
 }
 
 async function ownCalls() {
-  for (const way of [ask, stream]) {
-    assertOwnCalls(await way("clock", { tools: [CLOCK] }));
+  for (const send of [ask, stream]) {
+    assertOwnCalls(await send("clock", { tools: [CLOCK] }));
   }
 }
 
@@ -71,17 +71,20 @@ async function managedThenOwn(prompt) {
   assert.equal(clock, "half past nine");
 }
 
-async function managedBeforeOwn() {
+async function managedPrefixOwnSuffix() {
   await managedThenOwn("both");
   await managedThenOwn("prefix");
 }
 
-/** They are the beginning of what is streamed, or not said; the next turn goes on either way. */
-async function wordsBeforeAHiddenCall() {
+/**
+ * With Live streaming this text begins the answer; otherwise it is left out.
+ * The next turn works either way.
+ */
+async function textBeforeAHiddenCall() {
   const first = await stream("aloud", { tools: [CLOCK] });
-  const said = first.output.filter((item) => item.type === "message");
-  const words = said.map((item) => item.content[0].text);
-  assert.deepEqual(words, LIVE ? ["Let me look.", "And the time."] : ["And the time."]);
+  const messages = first.output.filter((item) => item.type === "message");
+  const texts = messages.map((item) => item.content[0].text);
+  assert.deepEqual(texts, LIVE ? ["Let me look.", "And the time."] : ["And the time."]);
   const { call_id } = first.output.at(-1);
   const result = { type: "function_call_output", call_id, output: "half past nine" };
   const last = await stream([{ role: "user", content: "aloud" }, ...first.output, result], { tools: [CLOCK] });
@@ -94,62 +97,62 @@ async function wrongOrder() {
   assertWrongOrder((await ask("wrong order", { tools: [CLOCK] })).output_text);
 }
 
-async function reasoningAndTextSurvive() {
-  for (const way of [ask, stream]) {
-    const items = (await way("think")).output.filter((item) => item.type === "reasoning");
+async function reasoningAndTextAreUnchanged() {
+  for (const send of [ask, stream]) {
+    const items = (await send("think")).output.filter((item) => item.type === "reasoning");
     const thoughts = items.map((item) => item.summary[0].text);
-    const hidden = LIVE && way === stream ? ["Which market?"] : [];
+    const hidden = LIVE && send === stream ? ["Which market?"] : [];
     assert.deepEqual(thoughts, [...hidden, "Deep and green."]);
-    assert.equal((await way("odd text")).output[0].content[0].text, ODD_TEXT);
-    const cut = await way("cut by ibis");
+    assert.equal((await send("odd text")).output[0].content[0].text, ODD_TEXT);
+    const cut = await send("cut by ibis");
     assert.equal(cut.incomplete_details.reason, "max_output_tokens");
   }
 }
 
 async function errorsInAStream() {
-  await raised(OpenAI.OpenAIError, () => stream("reset"));
+  await expectError(OpenAI.OpenAIError, () => stream("reset"));
   if (!LIVE) {
-    await raised(OpenAI.OpenAIError, () => stream("hangs up later"));
+    await expectError(OpenAI.OpenAIError, () => stream("hangs up later"));
     return;
   }
-  // The stream had begun: an event, as the provider sends it.
+  // The stream had begun, so the error is an event, as providers send it.
   const events = [];
   for await (const event of await ask("hangs up later", { stream: true })) events.push(event);
   const last = events.at(-1);
   assert.deepEqual([last.type, last.code], ["error", "upstream_unreachable"]);
 }
 
-async function anErrorAfterACallIsNotResent() {
-  await isResentOnlyBeforeACall(
+async function noRetryAfterACall() {
+  await assertResentOnlyBeforeACall(
     OpenAI.InternalServerError,
     (options) => new OpenAI(options),
     (other, prompt) => other.responses.create(request(prompt)),
   );
 }
 
-async function errorsAreTheSdksOwn() {
+async function errorsHaveTheSdksTypes() {
   const other = new OpenAI({ apiKey: "analyst:0000", maxRetries: 0 });
-  const wrong = await raised(OpenAI.AuthenticationError, () => other.responses.create(request("market")));
+  const wrong = await expectError(OpenAI.AuthenticationError, () => other.responses.create(request("market")));
   assert.equal(wrong.code, "unauthorized");
-  assert.match((await raised(OpenAI.InternalServerError, () => ask("broken"))).message, /it broke/);
+  assert.match((await expectError(OpenAI.InternalServerError, () => ask("broken"))).message, /it broke/);
   for (const prompt of ["reset", "hangs up later"]) {
-    assert.equal((await raised(OpenAI.InternalServerError, () => ask(prompt))).status, 502);
+    assert.equal((await expectError(OpenAI.InternalServerError, () => ask(prompt))).status, 502);
   }
   await errorsInAStream();
-  await raised(OpenAI.BadRequestError, () => ask("market", { previous_response_id: "resp_1" }));
+  await expectError(OpenAI.BadRequestError, () => ask("market", { previous_response_id: "resp_1" }));
 }
 
 run(
   [
     managedCall,
     ownCalls,
-    managedBeforeOwn,
-    wordsBeforeAHiddenCall,
+    managedPrefixOwnSuffix,
+    textBeforeAHiddenCall,
     wrongOrder,
-    reasoningAndTextSurvive,
-    errorsAreTheSdksOwn,
-    anErrorAfterACallIsNotResent,
+    reasoningAndTextAreUnchanged,
+    errorsHaveTheSdksTypes,
+    noRetryAfterACall,
   ],
   `openai for Node at ${client.baseURL}`,
-  [managedCall, ownCalls, wordsBeforeAHiddenCall, reasoningAndTextSurvive, errorsInAStream],
+  [managedCall, ownCalls, textBeforeAHiddenCall, reasoningAndTextAreUnchanged, errorsInAStream],
 );

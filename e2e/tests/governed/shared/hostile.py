@@ -1,5 +1,7 @@
-"""A service that answers what costs its reader most, a model that is asked in vain, and a proxy that
-writes down who asks it to connect where."""
+"""A service with answers that are expensive to read, a model that reads any request, and a proxy.
+
+The proxy writes each CONNECT request to a file.
+"""
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,7 +36,7 @@ class Hostile(BaseHTTPRequestHandler):
         while left:
             piece = self.rfile.read(min(left, 1 << 16))
             left -= len(piece)
-            # Of a long one no more than it takes to know a message of MCP.
+            # The beginning of a long message is enough to recognize it as MCP.
             body = (body + piece)[: 1 << 20]
         if self.path != "/mcp":
             message = {"role": "assistant", "content": "done"}

@@ -36,7 +36,7 @@ def post(path, body, headers):
 
 
 def call(tool, arguments):
-    """`ok`, the error's code, or what came instead."""
+    """Returns `ok`, the error's code, or the unexpected answer."""
     revision = "2026-07-28"
     meta = {
         "io.modelcontextprotocol/protocolVersion": revision,
@@ -86,7 +86,7 @@ def attack(kind):
     outcomes = collections.Counter()
     # Just under the bound on one body.
     large = "x" * (32 * 1024 * 1024 - 1000) if kind == "bodies" else ""
-    # Of arguments a quarter of a MiB.
+    # Arguments of a quarter of a MiB.
     values = ["b" * 20 + f"c{number}" for number in range(8000)]
 
     def attempt(number):
