@@ -50,10 +50,10 @@ pub struct AgentSpec {
     /// Mediated (built-in default) or Native.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// What services and the record are told: the agent's name (left out), or the pod's.
+    /// The identity in calls to services and in the record: the agent's name (default), or the pod's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// The surfaces that this agent may reach at all. A tool needs a grant besides.
+    /// The surfaces that this agent may reach at all. A tool also needs a grant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, has(x.__as__) ? (has(y.__as__) ? y.__as__ == x.__as__ : y.name == x.__as__) : (has(y.__as__) ? y.__as__ == x.name : y.name == x.name)))").message("two surfaces go by the same name: give one of them another with `as`"))]
@@ -61,7 +61,7 @@ pub struct AgentSpec {
     /// Whether the namespace's ToolDefaults add to this agent's grants. Left out: Include.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_defaults: Option<DefaultsUse>,
-    /// Which models the agent may ask for.
+    /// The models that the agent may request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<Models>,
     /// Budgets of one turn.
@@ -70,23 +70,23 @@ pub struct AgentSpec {
     /// Unrestricted (built-in) or Declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Egress>,
-    /// What else the pods may reach, with `egress: Declared`.
+    /// Further destinations for the pods, with `egress: Declared`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub extra_egress: Vec<EgressRule>,
-    /// Where the document that describes the tools goes. Built-in: Mount.
+    /// Destination of the document that describes the tools. Built-in: Mount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Context>,
     /// Whether the granted tools are also served at the mediator's `/mcp`, as they are with
     /// `mode: Native`. Left out: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native: Option<bool>,
-    /// Which runner the pods run: decides the format of `mcp.json`. Left out: Generic.
+    /// The runner in the pods; it decides the format of `mcp.json`. Default: Generic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner: Option<Runner>,
 }
 
-/// What `{claw_id}` and the record carry.
+/// The identity in `{claw_id}` and in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum Identity {
@@ -96,7 +96,7 @@ pub enum Identity {
     Pod,
 }
 
-/// Whether the namespace's ToolDefaults count.
+/// Whether the namespace's ToolDefaults apply to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum DefaultsUse {
@@ -125,19 +125,19 @@ pub struct AgentSurface {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// The name that this agent knows the surface by; the surface's own when left out.
+    /// The agent's alias of the surface. Default: the Surface's name.
     #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 63),
         regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub alias: Option<String>,
-    /// The agent's own credential towards this surface, in the agent's namespace.
+    /// The agent's own credential for this surface, in the agent's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<SecretKey>,
 }
 
-/// Destinations that are allowed besides what tools and providers need; the shape of a
+/// Destinations that are allowed in addition to those of tools and providers, in the form of a
 /// NetworkPolicy's egress rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -163,7 +163,7 @@ pub struct EgressPeer {
     /// Pods of these namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// These pods, of the agent's namespace unless `namespaceSelector` is set.
+    /// Pods with these labels, in the agent's namespace unless `namespaceSelector` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
 }
@@ -172,10 +172,10 @@ pub struct EgressPeer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IpBlock {
-    /// Such as `10.0.0.0/8`.
+    /// The range, such as `10.0.0.0/8`.
     #[schemars(length(min = 1, max = 64))]
     pub cidr: String,
-    /// Ranges within `cidr` that are left out.
+    /// Ranges within `cidr` that are excluded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 64)))]
     pub except: Vec<String>,
@@ -206,7 +206,7 @@ pub enum EgressProtocol {
     Sctp,
 }
 
-/// What is in force, what is not and why, and how it is used.
+/// The tools in force and the withheld ones with their reasons, the pods, and the usage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStatus {
@@ -216,27 +216,27 @@ pub struct AgentStatus {
     /// The mode in effect, after ToolDefaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// How many tools are compiled for the agent.
+    /// Number of tools that are compiled for the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
-    /// How many of them only look.
+    /// Number of these tools that are ReadOnly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_count: Option<u32>,
     /// The first 64 tools in name order; `kubectl toolcrib explain` shows all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub tools: Vec<ToolStatus>,
-    /// How many tools were asked for and are withheld.
+    /// Number of tools that are requested and withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld_count: Option<u32>,
-    /// How many feeds it has.
+    /// Number of feeds that are compiled for the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feed_count: Option<u32>,
     /// The first 64 feeds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub feeds: Vec<FeedStatus>,
-    /// The first 64 of what was asked for and is withheld, and why.
+    /// The first 64 requested items that are withheld, with the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub withheld: Vec<WithheldStatus>,
@@ -244,14 +244,14 @@ pub struct AgentStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub manifest_digest: Option<String>,
-    /// Changes when a credential was rotated.
+    /// Changes when a credential is rotated.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub credentials_revision: Option<String>,
-    /// What the agent's pods may reach. Left out while that is not known.
+    /// The network restriction of the agent's pods. Left out while it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
-    /// What the agent's pods have loaded.
+    /// The manifest versions that the agent's pods have loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsStatus>,
     /// A coarse copy of the mediators' counters, at most five minutes old while they run.
@@ -270,11 +270,11 @@ pub struct ToolStatus {
     /// Canonical name, `surface.tool`.
     #[schemars(length(max = 256))]
     pub name: String,
-    /// How much harm a call can do.
+    /// The harm that a call can do.
     pub tier: Tier,
-    /// The object that gave it.
+    /// The object that grants it.
     pub grant: GrantName,
-    /// Whose credential the mediator sends.
+    /// The owner of the credential that the mediator sends.
     pub credential: CredentialKind,
 }
 
@@ -285,9 +285,9 @@ pub struct FeedStatus {
     /// `surface/feed`.
     #[schemars(length(max = 256))]
     pub name: String,
-    /// The object that gave it.
+    /// The object that grants it.
     pub grant: GrantName,
-    /// Whose credential the mediator sends.
+    /// The owner of the credential that the mediator sends.
     pub credential: CredentialKind,
 }
 
@@ -306,59 +306,59 @@ pub struct GrantName {
     pub namespace: String,
 }
 
-/// Whose credential a call carries.
+/// The owner of the credential in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum CredentialKind {
-    /// The agent's own.
+    /// The agent's own credential.
     PerAgent,
-    /// The surface's.
+    /// The surface's credential.
     Surface,
     /// No credential.
     None,
 }
 
-/// Something that was asked for and is withheld.
+/// A requested item that is withheld.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WithheldStatus {
-    /// What was asked for: `surface.tool`, a surface or a feed.
+    /// The requested item: `surface.tool`, a surface or a feed.
     #[schemars(length(max = 256))]
     pub name: String,
-    /// Why not: the diagnostic's code.
+    /// The reason: the diagnostic's code.
     #[schemars(length(max = 128))]
     pub reason: String,
-    /// Why not, in words.
+    /// The reason, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,
 }
 
-/// What the agent's pods may reach.
+/// The network restriction of the agent's pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
     /// The egress in effect, after ToolDefaults. Declared: the NetworkPolicy
     /// `toolcrib-AGENT` is compiled.
     pub egress: Egress,
-    /// How many destinations the policy could not narrow to.
+    /// Number of destinations to which the policy could not be narrowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_narrowed_count: Option<u32>,
-    /// The first 64 of them: their ports are open to every address outside the cluster.
+    /// The first 64 of these destinations. Their ports are open to every address outside the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 2304)), extend("x-kubernetes-list-type" = "atomic"))]
     pub not_narrowed: Vec<String>,
 }
 
-/// What the agent's pods have loaded, as they say themselves.
+/// The manifest versions that the agent's pods have loaded, as they report them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodsStatus {
-    /// Pods of the agent that run.
+    /// Number of running pods of the agent.
     pub running: u32,
-    /// Those that have loaded what is compiled now.
+    /// Number of these pods that have loaded the current manifest.
     pub in_force: u32,
-    /// Up to ten that have not for over two minutes.
+    /// Up to ten pods that have not loaded it for over two minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10), inner(length(max = 253)), extend("x-kubernetes-list-type" = "atomic"))]
     pub stale: Vec<String>,
@@ -370,11 +370,11 @@ pub struct PodsStatus {
 pub struct UsageStatus {
     /// Requests of the runners.
     pub requests: u64,
-    /// Replies of the model whose tool calls were answered.
+    /// Replies of the model with tool calls that were answered.
     pub rounds: u64,
     /// Tool calls that were executed.
     pub calls: u64,
-    /// Those that failed.
+    /// Executed tool calls that failed.
     pub failed: u64,
     /// Tool calls that were not permitted.
     pub denied: u64,
@@ -382,10 +382,10 @@ pub struct UsageStatus {
     pub prompt_tokens: u64,
     /// Tokens received from models.
     pub completion_tokens: u64,
-    /// When a tool was called last.
+    /// Time of the last tool call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_call: Option<Time>,
-    /// When counting began.
+    /// Time at which counting began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }

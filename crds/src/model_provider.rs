@@ -39,11 +39,11 @@ use crate::{SecretKey, TlsSpec};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("(has(self.auth) && self.auth == 'None') != (has(self.apiKeys) && size(self.apiKeys) > 0)").message("set apiKeys, or set auth: None and remove apiKeys"))]
 pub struct ModelProviderSpec {
-    /// Where the provider is, one entry per dialect that it speaks.
+    /// The provider's addresses, one entry per dialect.
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.dialect == x.dialect))").message("two endpoints have the same dialect: keep one of them"))]
     pub endpoints: Vec<ProviderEndpoint>,
-    /// How keys are sent. Left out: Bearer for OpenAI, XApiKey where only Anthropic is spoken.
+    /// How keys are sent. Default: Bearer for OpenAI, XApiKey if all endpoints are Anthropic's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<ProviderAuth>,
     /// A pool of keys, in order of preference.
@@ -74,7 +74,7 @@ pub struct ModelProviderSpec {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.responses) || !self.responses || self.dialect == 'OpenAI'").message("responses needs dialect: OpenAI: set it, or remove responses"))]
 pub struct ProviderEndpoint {
-    /// The wire format that is spoken here.
+    /// The wire format of this endpoint.
     pub dialect: Dialect,
     /// Base address, which ends before the dialect's resource: `https://host/v1`.
     #[schemars(length(min = 1, max = 2048), regex(pattern = "^https?://[^\\s?#]+$"))]
@@ -110,22 +110,22 @@ pub enum ProviderAuth {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKey {
-    /// Where the key is.
+    /// The Secret key that holds it.
     #[x_kube(validation = Rule::new("has(self.key)").message("set key to the key of the Secret's data that holds the API key, such as token"))]
     pub secret_key_ref: SecretKey,
 }
 
-/// What the operator found.
+/// The operator's findings about the provider.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelProviderStatus {
     /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many of the keys are there.
+    /// Number of keys that exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_count: Option<u32>,
-    /// How many agents may select this provider.
+    /// Number of agents that may select this provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumer_count: Option<u32>,
     /// `Accepted`, `Resolved`.

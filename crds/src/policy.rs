@@ -17,15 +17,15 @@ pub enum Mode {
     Native,
 }
 
-/// How much harm a call can do, from least to most.
+/// The harm that a call can do, from least to most.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum Tier {
-    /// Only looks.
+    /// Reads only.
     ReadOnly,
-    /// Changes what is the agent's own.
+    /// Changes the agent's own data.
     Workspace,
     /// Changes other systems.
     System,
@@ -33,46 +33,46 @@ pub enum Tier {
     Elevated,
 }
 
-/// Whether text reaches the runner while the model still writes it.
+/// Whether the runner gets text while the model still writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum Streaming {
-    /// The final reply is streamed once it is known.
+    /// The final reply is streamed once it is complete.
     Buffered,
-    /// Text is streamed as it comes.
+    /// Text is streamed as the model writes it.
     Live,
 }
 
-/// Where the document that describes the tools goes.
+/// Destination of the document that describes the tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum Context {
-    /// Into the runner's file system.
+    /// The runner's file system.
     Mount,
-    /// Into the model's prompt.
+    /// The model's prompt.
     Prompt,
-    /// Nowhere.
+    /// No document.
     None,
 }
 
-/// Which network destinations the agent's pods may reach.
+/// The network destinations that the agent's pods may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum Egress {
     /// No NetworkPolicy is written.
     Unrestricted,
-    /// A NetworkPolicy allows what the agent's surfaces and providers need, and
+    /// A NetworkPolicy allows the destinations of the agent's surfaces and providers, and
     /// `extraEgress`.
     Declared,
 }
 
-/// What an unprefixed model name that matches no allowed ref means.
+/// The treatment of an unprefixed model name that matches no allowed ref.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum UnknownModel {
-    /// It is served with the default model.
+    /// The request is served with the default model.
     Default,
-    /// It is refused.
+    /// The request is refused.
     Refuse,
 }
 
@@ -87,26 +87,26 @@ pub enum ProviderTools {
     Refuse,
 }
 
-/// Which models the agent may ask for. Refs are `provider/model`, where the provider is a
+/// The models that the agent may request. Refs are `provider/model`, where the provider is a
 /// ModelProvider of the namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Models {
-    /// Serves requests that name no model.
+    /// The model for requests that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub default: Option<String>,
-    /// The only refs that may be asked for, besides `default`. Empty: `default` alone. Leave
+    /// The only refs that may be requested, besides `default`. Empty: `default` alone. Leave
     /// `models` out to allow every model of the namespace's providers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed: Vec<String>,
-    /// Tried in order when a model failed; never when one was refused. They need not be
+    /// Tried in order if a model fails, never if a model is refused. They need not be
     /// in `allowed`, and must speak the default's dialect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 256)))]
     pub fallbacks: Vec<String>,
-    /// What an unprefixed name that matches no allowed ref means. Built-in: Refuse.
+    /// The treatment of an unprefixed name that matches no allowed ref. Built-in: Refuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<UnknownModel>,
 }
@@ -115,7 +115,7 @@ pub struct Models {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
-    /// How many replies of the model may have their tool calls answered. Built-in: 8.
+    /// Limit on replies of the model with tool calls that are answered. Built-in: 8.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_rounds: Option<u32>,
@@ -125,11 +125,11 @@ pub struct Policy {
     /// Deadline of the whole turn. Built-in: 120s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_timeout: Option<DurationText>,
-    /// Longer results are cut, visibly. Built-in: 16384.
+    /// Longest result; longer ones are visibly cut. Built-in: 16384.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub max_tool_result_bytes: Option<u32>,
-    /// Whether text reaches the runner while the model still writes it. Built-in: Buffered.
+    /// Whether the runner gets text while the model still writes it. Built-in: Buffered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming: Option<Streaming>,
     /// Tools above this tier are withheld. Built-in: System, which withholds Elevated tools.

@@ -10,7 +10,7 @@ use toolcrib_manifest::RawJson;
 
 use crate::{ConfigMapKey, SecretKey, Tier, TlsSpec};
 
-/// A service that offers tools, feeds, a skill or endpoints, and how to reach it.
+/// A service that offers tools, feeds, a skill or endpoints, and its address.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "toolcrib.dev",
@@ -55,23 +55,23 @@ pub struct SurfaceSpec {
     /// How the mediator authenticates to the service. Agents never hold this credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<SurfaceAuth>,
-    /// The service's descriptor (`claw.describe`), inline: tools, feeds and what else it offers.
+    /// The service's descriptor (`claw.describe`), inline: tools, feeds, skill and endpoints.
     /// Every value is stored and unknown keys are kept, so each part shows as Object here and its
-    /// text names its type. The Surface's conditions and events name each part that is wrong.
+    /// text names its type. The Surface's conditions and events name each faulty part.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<crate::descriptor::Descriptor>")]
     pub descriptor: Option<RawJson>,
-    /// Where the descriptor is, when it is not inline.
+    /// The ConfigMap with the descriptor, if it is not inline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub descriptor_from: Option<DescriptorSource>,
     /// The service's MCP endpoint: tools without `http` are called over it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp: Option<Mcp>,
-    /// Tool name → tier; overrides what the tool's annotations say.
+    /// Tiers by tool name; they override the tools' annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 256))]
     pub tiers: BTreeMap<String, Tier>,
-    /// Who besides this namespace may use the surface. Left out: nobody.
+    /// Other namespaces that may use the surface. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumers: Option<Consumers>,
 }
@@ -89,12 +89,12 @@ pub struct ServiceTarget {
     /// Port of the Service.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
-    /// Left out: http.
+    /// Default: http.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheme: Option<Scheme>,
 }
 
-/// How the service speaks.
+/// The protocol of the service.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -113,7 +113,7 @@ pub enum Scheme {
 #[x_kube(validation = Rule::new("(has(self.type) && self.type == 'OAuth') || !(has(self.resource) || (has(self.scopes) && size(self.scopes) > 0))").message("resource and scopes need type: OAuth: set it, or remove them"))]
 #[x_kube(validation = Rule::new("has(self.secretKeyRef) || (has(self.perAgent) && size(self.perAgent) > 0) || (has(self.fallback) && self.fallback == 'Deny')").message("set secretKeyRef or perAgent, or fallback: Deny"))]
 pub struct SurfaceAuth {
-    /// Left out: the descriptor's `auth.type`.
+    /// Default: the descriptor's `auth.type`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<AuthType>,
     /// The header that carries the token, with type Header.
@@ -123,7 +123,7 @@ pub struct SurfaceAuth {
         regex(pattern = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
     )]
     pub header_name: Option<String>,
-    /// The credential of every agent that has none of its own.
+    /// The credential for agents without one of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<SecretKey>,
     /// The token endpoint, with type OAuth. The Secret's keys are `client_id` and
@@ -131,11 +131,11 @@ pub struct SurfaceAuth {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048), regex(pattern = "^https?://[^\\s]+$"))]
     pub token_url: Option<String>,
-    /// The resource that tokens are asked for, with type OAuth.
+    /// The resource in token requests, with type OAuth.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048))]
     pub resource: Option<String>,
-    /// The scopes that tokens are asked for, with type OAuth.
+    /// The scopes in token requests, with type OAuth.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
     pub scopes: Vec<String>,
@@ -143,8 +143,8 @@ pub struct SurfaceAuth {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub per_agent: Vec<AgentCredential>,
-    /// What an agent without a credential of its own gets: Allow (left out) gives it
-    /// `secretKeyRef`, Deny gives it no tools. Deny may stand alone: every agent brings its own.
+    /// The treatment of an agent without a credential of its own. Allow (default) gives it
+    /// `secretKeyRef`, Deny gives it no tools. With Deny, `secretKeyRef` may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Fallback>,
 }
@@ -163,7 +163,7 @@ pub enum AuthType {
     OAuth,
 }
 
-/// What an agent without a credential of its own gets.
+/// The treatment of an agent without a credential of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum Fallback {
@@ -175,9 +175,9 @@ pub enum Fallback {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentCredential {
-    /// Whose credential it is.
+    /// The agent that the credential is for.
     pub agent: AgentName,
-    /// Where it is.
+    /// The Secret key that holds it.
     pub secret_key_ref: SecretKey,
 }
 
@@ -194,7 +194,7 @@ pub struct AgentName {
     pub namespace: Option<String>,
 }
 
-/// Where a descriptor is.
+/// A reference to a descriptor in a ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DescriptorSource {
@@ -212,14 +212,14 @@ pub struct Mcp {
     pub path: String,
 }
 
-/// Who besides the surface's namespace may use it.
+/// Other namespaces that may use the surface.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Consumers {
-    /// Which namespaces' agents may call the surface.
+    /// The namespaces whose agents may call the surface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<NamespaceConsent>,
-    /// What foreign agents get of the surface's credentials. Left out: None.
+    /// The surface's credentials that foreign agents get. Default: None.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialConsent>,
 }
@@ -247,33 +247,33 @@ pub enum NamespacesFrom {
     Selector,
 }
 
-/// Consent to call is not consent to hold.
+/// The surface's credentials that foreign agents get: permission to call does not include them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::documentation::field_speaks)]
 pub enum CredentialConsent {
     /// A foreign agent brings its own credential.
     None,
-    /// A foreign agent gets the one that `perAgent` names for it.
+    /// A foreign agent gets the credential that `perAgent` names for it.
     PerAgent,
-    /// A foreign agent gets the surface's own as well.
+    /// A foreign agent may also get the surface's own credential.
     Share,
 }
 
-/// What the operator found.
+/// The operator's findings about the surface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SurfaceStatus {
     /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many tools the descriptor offers.
+    /// Number of tools in the descriptor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
     /// Digest of the resolved descriptor, for pins in grants (`sha256:…`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub descriptor_digest: Option<String>,
-    /// How many agents have this surface in their spec and its consent.
+    /// Number of agents that have this surface in their spec, and its consent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumer_count: Option<u32>,
     /// `Accepted`, `Resolved`.

@@ -50,28 +50,28 @@ pub struct ToolDefaultsSpec {
     /// Mediated (built-in) or Native.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Which models agents may ask for.
+    /// The models that agents may request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<Models>,
     /// Unrestricted (built-in) or Declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Egress>,
-    /// Where the document that describes the tools goes. Built-in: Mount.
+    /// Destination of the document that describes the tools. Built-in: Mount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Context>,
 }
 
-/// Whether what the defaults name exists.
+/// Whether the tools that the defaults name exist.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolDefaultsStatus {
     /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many agents include these defaults.
+    /// Number of agents that include these defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matched_agents: Option<u32>,
-    /// How many existing tools the defaults name.
+    /// Number of existing tools that the defaults name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
     /// `Accepted`, `Resolved`.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FeedRule, ToolRule};
 
-/// Verb authority. Authority is the union of all grants that name an agent, and of the
-/// namespace's ToolDefaults: removing a grant never adds a tool.
+/// Allows agents to use tools and feeds of surfaces. An agent's authority is the union of all grants
+/// that name it, and of the namespace's ToolDefaults: removing a grant never adds a tool.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "toolcrib.dev",
@@ -59,7 +59,7 @@ pub struct ToolGrantSpec {
     pub feeds: Vec<FeedRule>,
 }
 
-/// Whether what the grant names exists.
+/// Whether the agents and tools that the grant names exist.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolGrantStatus {
@@ -70,10 +70,11 @@ pub struct ToolGrantStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub agent_names: Option<String>,
-    /// How many of the named agents exist.
+    /// Number of named agents that exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matched_agents: Option<u32>,
-    /// How many existing tools the grant names, of surfaces that at least one of its agents declares.
+    /// Number of existing tools that the grant names, of surfaces that at least one of its agents
+    /// declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
     /// `Accepted`, `Resolved`.
