@@ -80,8 +80,8 @@ mod tests {
 
 A kubectl plugin: the program `kubectl-toolcrib` on the `PATH`. Verbs that take `-f` need no
 cluster. Results go to standard output, findings to standard
-error. Exit codes: 0; 1 where a finding is an error, or what was asked for failed; 2 for a
-wrong command line, or files that cannot be read. `run` ends with its command's own code.
+error. Exit codes: 0; 1 if a finding is an error, or the command failed; 2 for a
+wrong command line, or files that cannot be read. `run` exits with the code of its program.
 
 ";
 

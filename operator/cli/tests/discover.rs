@@ -1,6 +1,5 @@
 //! Converts MCP servers to Surfaces and finds their drift: a scripted server with two pages, in
-//! both
-//! forms, and the official one for Node.
+//! both forms, and the official one for Node.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 

@@ -1,9 +1,8 @@
 //! Converts pod files to objects that compile, case by case.
 //!
 //! Each folder of `import/` holds `claw-pod.yml` with the files that it names, and `arguments`
-//! (one
-//! per line, after `import claw-pod.yml --output-dir` with a new folder). The expected files are
-//! `expected/*.yaml`, `report.txt` (exit code and standard error), and `compiled.txt` (what
+//! (one per line, after `import claw-pod.yml --output-dir` with a new folder). The expected files
+//! are `expected/*.yaml`, `report.txt` (exit code and standard error), and `compiled.txt` (what
 //! `compile` gives each agent). The command below writes them anew; read the difference in review:
 //!
 //! ```sh

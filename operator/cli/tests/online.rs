@@ -1,6 +1,5 @@
 //! Offline equals online: the compiler's golden cases are applied to a real API server and read
-//! back
-//! with the cluster loader. They give the same bytes as their files.
+//! back with the cluster loader. They give the same bytes as their files.
 //!
 //! A document that the API server refuses is left out on both sides. The test needs a cluster's
 //! kubeconfig in TOOLCRIB_TEST_KUBECONFIG, and uses the namespaces of the cases there.

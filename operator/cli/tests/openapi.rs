@@ -1,12 +1,10 @@
 //! Converts OpenAPI documents to Surfaces that compile, case by case.
 //!
 //! Each folder of `openapi/` holds a `document` of some version and `arguments` (one per line,
-//! after
-//! `surface from-openapi document --name fish --namespace pond`). The expected files are
+//! after `surface from-openapi document --name fish --namespace pond`). The expected files are
 //! `surface.yaml`, `report.txt` (exit code and standard error), and `compiled.txt`: the tools of
-//! an
-//! agent that is granted all of them, and the compiler's findings. The command below writes them
-//! anew; read the difference in review:
+//! an agent that is granted all of them, and the compiler's findings. The command below writes
+//! them anew; read the difference in review:
 //!
 //! ```sh
 //! UPDATE_EXPECT=1 cargo test -p kubectl-toolcrib --test openapi

@@ -3,17 +3,15 @@
 //! [`Inputs`] → [`compile`] → [`Compilation`] (references, no secrets) → [`materialize`].
 //!
 //! Invariants: no clock, file, socket or environment is used; the same inputs in any order give
-//! the
-//! same bytes. A user's mistake is a [`Diagnostic`], never an `Err`: the broken part is withheld,
-//! and the rest of the agent compiles. Removing an object never adds a tool. Not here: watching,
-//! writing, status (`toolcrib-operator`), files and printing (`kubectl-toolcrib`).
+//! the same bytes. A user's mistake is a [`Diagnostic`], never an `Err`: the broken part is
+//! withheld, and the rest of the agent compiles. Removing an object never adds a tool. Not here:
+//! watching, writing, status (`toolcrib-operator`), files and printing (`kubectl-toolcrib`).
 //!
 //! Each folder imports only folders that are named before it: `diagnostics` (findings about
 //! objects), `objects` (the objects that compile reads), `routes` (the addresses that objects lead
 //! to), `surface` (the tools and feeds of a Surface), `compilation` (the result of compile, and
-//! its
-//! bounds), `compile` (the steps and the checks), `load` (objects from YAML), `queries` (questions
-//! about compilations).
+//! its bounds), `compile` (the steps and the checks), `load` (objects from YAML), `queries`
+//! (questions about compilations).
 
 pub mod identity;
 pub mod inject;

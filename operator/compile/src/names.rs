@@ -178,8 +178,7 @@ pub const REFUSED_VARIABLES: [&str; 5] = [
 ];
 
 /// Capabilities that a container of an agent's pod may have: those of Pod Security `baseline`.
-/// None
-/// of them reads or controls the pod's network, its processes or the node. A list of refused
+/// None of them reads or controls the pod's network, its processes or the node. A list of refused
 /// capabilities would be out of date with each kernel.
 pub const ALLOWED_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",

@@ -30,15 +30,12 @@ pub struct DiscoverArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "stdio")]
     pub header_file: Option<PathBuf>,
     /// The Service that a new Surface names; without it, the URL's host, or with --stdio the
-    /// Service
-    /// that from-stdio writes
+    /// Service that from-stdio writes
     #[arg(long, value_name = "NAME:PORT", value_parser = service_address)]
     pub service: Option<Address>,
     /// YAML or JSON file, or a folder of them, with the reviewed Surface. The server's tools
-    /// replace
-    /// those that are called over MCP; all else stays. May be repeated. With --in-cluster the
-    /// Surface is
-    /// the cluster's
+    /// replace those that are called over MCP; all else stays. May be repeated. With --in-cluster
+    /// the Surface is the cluster's
     #[arg(
         short = 'f',
         long = "filename",

@@ -4,10 +4,10 @@
 
 pub const COMPILE: &str = "\
 Examples:
-  # What the operator would write for these files
+  # The objects that the operator would write for these files
   kubectl toolcrib compile -f desk/
 
-  # In CI, where Secrets are kept elsewhere
+  # In CI, with Secrets that are not among the files
   kubectl toolcrib compile -f desk/ --assume-secrets -o table
 
   # One line per tool of one agent, from the cluster
@@ -20,23 +20,23 @@ read.";
 
 pub const INJECT: &str = "\
 Examples:
-  # The pod that would run, from a Deployment and its Agent
+  # The injected pod of a Deployment and its Agent
   kubectl toolcrib inject -f desk/
 
-  # What admission changes
+  # The changes of admission
   kubectl toolcrib inject -f desk/ | diff desk/50-pods.yaml -
 
 Exit codes: 0; 1 if a pod is refused; 2 for a wrong command line, or files that cannot be read.";
 
 pub const EXPLAIN: &str = "\
 Examples:
-  # All that an agent has and was denied, and what its pods have loaded
+  # All tools of an agent, granted and withheld, and the state of its pods
   kubectl toolcrib explain analyst -n trading
 
-  # The same from files; why this one is not there
+  # From files: why the agent does not have this tool
   kubectl toolcrib explain -f desk/ analyst trading-api.execute_trade
 
-Exit codes: 0; 1 if the agent has no such tool, or something failed; 2 for a wrong command line.";
+Exit codes: 0; 1 if the agent has no such tool, or the command failed; 2 for a wrong command line.";
 
 pub const INSPECT: &str = "\
 Examples:
@@ -52,13 +52,13 @@ Examples:
 
 pub const IMPORT: &str = "\
 Examples:
-  # Into a folder for review, checked together with what is there already
+  # Into a folder for review, checked together with existing objects
   kubectl toolcrib import claw-pod.yml -n trading -f existing/ -o desk/
 
-  # A service whose descriptor is a file; a provider that the pod file leaves open
+  # With a descriptor from a file, and a provider that the pod file does not name
   kubectl toolcrib import claw-pod.yml --describe trading-api=describe.json --provider anthropic
 
-What cannot be translated is listed on standard error, with its line.
+Parts that cannot be translated are listed on standard error, with their lines.
 
 Exit codes: 0; 1 if the result does not compile; 2 for a wrong command line, or files that
 cannot be read.";
@@ -68,18 +68,18 @@ Examples:
   # Before kubectl apply
   kubectl toolcrib plan -f desk/
 
-  # What a pull request changes, without a cluster; deleted files count
+  # The changes of a pull request, deleted files included, without a cluster
   kubectl toolcrib plan -f desk/ --against main/desk/ --prune
 
-  # Refuse what takes a tool away or adds one
+  # Fail if a tool is lost or gained
   kubectl toolcrib plan -f desk/ --against main/desk/ --fail-on-loss --fail-on-gain
 
-Exit codes: 0; 1 if something failed, or no cluster would take one of the files' objects; 2 for a
-wrong command line or files that cannot be read; 3 if there is what --fail-on-loss, --fail-on-gain
-or --fail-on-change names.";
+Exit codes: 0; 1 if the command failed, or a cluster would refuse one of the files' objects; 2 for a
+wrong command line or files that cannot be read; 3 if there is a difference that --fail-on-loss,
+--fail-on-gain or --fail-on-change names.";
 
 pub const TEST: &str = "\
-A test stands in a YAML file beside the objects, or in a folder below:
+A test is a document in a YAML file beside the objects, or in a folder below:
 
   apiVersion: cli.toolcrib.dev/v1alpha1
   kind: ToolTest
@@ -87,7 +87,7 @@ A test stands in a YAML file beside the objects, or in a folder below:
   spec:
     agent: analyst
     cases:
-    - name: reads its own context, whoever the model says it is
+    - name: reads its own context, whatever id the model sends
       call: trading-api.get_market_context
       arguments: {claw_id: executor}
       expect:
@@ -114,56 +114,55 @@ Examples:
 
 pub const DISCOVER: &str = "\
 Examples:
-  # A server elsewhere; the token is read from a file and shown nowhere
+  # A remote server; the token is read from a file and never shown
   kubectl toolcrib surface discover forge -n shop --url https://mcp.forge.example/mcp --token-file token > forge.yaml
 
-  # A program of this machine, as from-stdio runs it in the cluster
+  # A program on this machine, as from-stdio runs it in the cluster
   kubectl toolcrib surface discover files -n shop --stdio -- files-mcp /data > files.yaml
 
-  # A Service of the cluster: what its Surface would get, and the same written
+  # A Service of the cluster: first show the tools, then write them into its Surface
   kubectl toolcrib surface discover forge -n shop --in-cluster
   kubectl toolcrib surface discover forge -n shop --in-cluster --apply
 
-  # In CI: does the server still say what was reviewed?
+  # In CI: are the server's tools still the reviewed ones?
   kubectl toolcrib surface discover forge -n shop --url https://mcp.forge.example/mcp -f forge.yaml --check
 
-What a reviewer must look at stands in the file and on standard error; with -f or --in-cluster,
-what changed, too. --apply writes nothing if a tool would be lost, or if there is something new to
-look at, before --yes says that it was read.
+The file and standard error have remarks for the reviewer; with -f or --in-cluster, also the changes.
+If a tool would be lost, or there is a new remark, --apply writes nothing without --yes.
 
 Exit codes: 0; 1 if the server cannot be asked, if nothing was written, or with --check if its tools
 changed; 2 for a wrong command line, or files that cannot be used.";
 
 pub const FROM_OPENAPI: &str = "\
 Examples:
-  # Behind a Service, only what reads
+  # Behind a Service, only operations that read
   kubectl toolcrib surface from-openapi openapi.yaml --name petstore -n shop --service petstore:8080 --include 'GET*'
 
   # The descriptor alone, for a ConfigMap
   kubectl toolcrib surface from-openapi openapi.json --name petstore -o descriptor
 
-What is left out or changed is said on standard error. Nobody may call the tools before a
-ToolGrant gives them.
+Standard error names the parts that are left out or changed. Agents may call the tools only after a
+ToolGrant allows it.
 
 Exit codes: 0; 1 if no tool could be made; 2 for a wrong command line, or a document that cannot
 be read.";
 
 pub const FROM_IMAGE: &str = "\
 Examples:
-  # What the image says of its service; the registry's credential is docker's
+  # The descriptor in the image, with docker's credential for the registry
   kubectl toolcrib surface from-image registry.example/orders:4 --name orders -n shop --service orders:8080 > orders.yaml
 
   # The descriptor alone, for a ConfigMap
   kubectl toolcrib surface from-image registry.example/orders:4 --name orders -o descriptor
 
-  # In CI: does the next image say what was reviewed?
+  # In CI: is the next image's descriptor still the reviewed one?
   kubectl toolcrib surface from-image registry.example/orders:5 --name orders -n shop -f orders.yaml --check
 
-The image's label claw.describe names the file that is read, else it is /.claw-describe.json,
-else /.claw-tools.json. What a reviewer must look at stands in the Surface and on standard error;
-with -f, what changed, too.
+The image's label claw.describe names the descriptor's file; without it, it is /.claw-describe.json,
+else /.claw-tools.json. The Surface and standard error have remarks for the reviewer; with -f, also
+the changes.
 
-Exit codes: 0; 1 if the image cannot be read, or with --check if it says something else; 2 for a
+Exit codes: 0; 1 if the image cannot be read, or with --check if its descriptor has changed; 2 for a
 wrong command line, or files that cannot be used.";
 
 pub const FROM_STDIO: &str = "\
@@ -171,9 +170,9 @@ Examples:
   # The token is the key `token` of the Secret forge-token, and stays in the server's pods
   kubectl toolcrib surface from-stdio forge -n shop --image registry.example/forge-mcp:7 --env FORGE_TOKEN=forge-token/token -- forge-mcp stdio > forge.yaml
 
-The pods run as a user that is not root, with a file system that is read-only but for /tmp. Only
-pods of agents in the namespace may connect, which a network plugin that enforces NetworkPolicies
-sees to. The Surface names no tools yet: `surface discover NAME --stdio` writes one that does.
+The pods run without root, and only /tmp is writable. Only pods of agents in the namespace may
+connect, if the cluster's network plugin enforces NetworkPolicies. The Surface has no tools yet:
+`surface discover NAME --stdio` writes one with tools.
 
 Exit codes: 0; 2 for a wrong command line.";
 
@@ -185,12 +184,12 @@ Examples:
   # A credential from a variable, which the program does not get
   kubectl toolcrib run -f desk/ --agent analyst --secret trading/anthropic/key=env:ANTHROPIC_API_KEY -- python3 agent.py
 
-Exit codes: the program's own; 1 if the agent has no files that a mediator could run with; 2 for
+Exit codes: the program's own; 1 if the agent has no files for a mediator; 2 for
 a wrong command line, or files that cannot be read.";
 
 pub const COMPLETION: &str = "\
 Examples:
-  # For `kubectl toolcrib`: kubectl asks a program of this name on the PATH
+  # For `kubectl toolcrib`: kubectl runs a program of this name on the PATH
   kubectl toolcrib completion kubectl > ~/.local/bin/kubectl_complete-toolcrib
   chmod +x ~/.local/bin/kubectl_complete-toolcrib
 

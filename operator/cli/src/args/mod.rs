@@ -73,9 +73,8 @@ pub enum Verb {
 }
 
 /// The word with which a completion script calls this program, as in kubectl. The words of the
-/// line
-/// follow; the last one is incomplete. It is no verb, so clap never suggests it for a misspelt
-/// verb.
+/// line follow; the last one is incomplete. It is no verb, so clap never suggests it for a
+/// misspelt verb.
 pub const COMPLETE: &str = "__complete";
 
 /// The programs that can complete.
@@ -103,8 +102,7 @@ pub struct OperatorArgs {
     #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_NAMESPACE", value_name = "NAME", default_value = DEFAULT_OPERATOR)]
     pub operator_namespace: String,
     /// Hosts that are refused for surfaces and providers, separated by commas. Without -f, they
-    /// are
-    /// read from the cluster if you may read them
+    /// are read from the cluster if you may read them
     #[arg(
         long,
         help_heading = OPERATOR,
@@ -120,8 +118,7 @@ pub struct OperatorArgs {
     #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_CLUSTER_DOMAIN", value_name = "DOMAIN")]
     pub cluster_domain: Option<ClusterDomain>,
     /// Ranges of addresses inside the cluster, separated by commas. With `egress: Declared`, a url
-    /// with
-    /// a public name does not open them
+    /// with a public name does not open them
     #[arg(
         long,
         help_heading = OPERATOR,
@@ -156,13 +153,11 @@ pub struct SourceArgs {
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// With -f: assume that Secrets outside the files exist as their users need them, for Secrets
-    /// that
-    /// are kept elsewhere
+    /// that are kept elsewhere
     #[arg(long, requires = "paths")]
     pub assume_secrets: bool,
     /// With -f: assume that Services outside the files exist with the ports that surfaces name,
-    /// for
-    /// Services of another team
+    /// for Services of another team
     #[arg(long, requires = "paths")]
     pub assume_services: bool,
     #[command(flatten)]
@@ -325,8 +320,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub with_secrets: bool,
     /// The file of a service's claw.describe descriptor. Without it, the pod file's describe-file,
-    /// else
-    /// .claw-discovered/SERVICE.claw-describe.json. May be repeated
+    /// else .claw-discovered/SERVICE.claw-describe.json. May be repeated
     #[arg(long, value_name = "SERVICE=FILE", value_parser = Description::parse)]
     pub describe: Vec<Description>,
     /// A model provider for agents, if neither cllama-env nor models names one. May be repeated

@@ -37,8 +37,7 @@ use read::{ListItem, each, get, list};
 pub use surface::{Conflicts, StoredSurface};
 
 /// Limit on the objects and lists that compile asks for. Objects of Toolcrib's kinds count as
-/// well,
-/// so it is far above a large cluster.
+/// well, so it is far above a large cluster.
 const MOST_KEYS: usize = 1_000_000;
 
 /// The objects that were read.

@@ -2,8 +2,7 @@
 //! review.
 //!
 //! Exit codes: 0; 1 when the server cannot be asked, or with `--check` if its tools differ from
-//! the
-//! reviewed ones; 2 when a file cannot be used.
+//! the reviewed ones; 2 when a file cannot be used.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! `explain`: the object that gives an agent a tool, or the reason for withholding it; in a
-//! cluster,
-//! also the state of its pods.
+//! cluster, also the state of its pods.
 
 use std::process::ExitCode;
 
@@ -59,8 +58,7 @@ struct ClusterState {
 
 impl ClusterState {
     /// Returns the condition that keeps the tools from the pods. It is left out if the tools
-    /// themselves
-    /// are withheld, since their lines hold the reasons.
+    /// themselves are withheld, since their lines hold the reasons.
     fn failure(&self) -> Option<&ConditionLine> {
         let mut conditions = self.conditions.iter();
         conditions.find(|line| {

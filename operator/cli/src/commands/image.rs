@@ -2,8 +2,7 @@
 //! the review.
 //!
 //! Exit codes: 0; 1 when the image cannot be read, or with `--check` if it differs from the
-//! reviewed
-//! Surface; 2 when a file cannot be used.
+//! reviewed Surface; 2 when a file cannot be used.
 
 use std::fs;
 use std::path::{Path, PathBuf};

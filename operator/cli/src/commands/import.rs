@@ -228,8 +228,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The pod file's folder. The pod file is not trusted, so it may name files of its own folder
-/// only,
-/// links included, and all of them together have a bound.
+/// only, links included, and all of them together have a bound.
 struct Folder {
     path: PathBuf,
     /// Bytes that may still be read.

@@ -1,6 +1,5 @@
 //! `surface from-openapi`: an API's OpenAPI document as a Surface for review. `surface
-//! from-stdio`:
-//! an MCP server that is a program, as a Surface with the objects that run it.
+//! from-stdio`: an MCP server that is a program, as a Surface with the objects that run it.
 //!
 //! Exit codes: 0; 1 when no tool could be made, or the result does not compile; 2 when the
 //! document cannot be read.

@@ -1,7 +1,6 @@
 //! Finds the file of an image that describes its service: the one that the label `claw.describe`
 //! names, else `/.claw-describe.json`, else `/.claw-tools.json`. Only the first existing one
-//! counts:
-//! its author has replaced the later ones.
+//! counts: its author has replaced the later ones.
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;

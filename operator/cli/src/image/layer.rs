@@ -2,9 +2,8 @@
 //!
 //! A layer is a tar archive of changes. It removes a file of the layers below with a whiteout
 //! (`.wh.NAME`) of the file or of a folder above it, with an opaque whiteout (`.wh..wh..opq`) in
-//! such
-//! a folder, or with an entry of another type in a folder's place. Whiteouts concern the layers
-//! below, never files of their own layer.
+//! such a folder, or with an entry of another type in a folder's place. Whiteouts concern the
+//! layers below, never files of their own layer.
 //!
 //! Not here: the source of the bytes. Nothing is unpacked, and no link is followed.
 

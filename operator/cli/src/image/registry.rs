@@ -294,8 +294,7 @@ pub fn labels_of(config: &[u8]) -> anyhow::Result<BTreeMap<String, String>> {
 }
 
 /// Returns the digest that a registry's answer has for a platform: of the config, or of the
-/// manifest
-/// in a list.
+/// manifest in a list.
 pub fn digest_of(body: &[u8], platform: &Platform) -> anyhow::Result<String> {
     match manifest_of(body)? {
         OciManifest::Image(image) => Ok(image.config.digest),

@@ -24,8 +24,7 @@ struct Entry {
 
 impl Secrets {
     /// Adds a credential that a mediator sends to `host`. Without a template, its value is the
-    /// variable
-    /// named like the key.
+    /// variable named like the key.
     pub fn credential(
         &mut self,
         secret: &str,
@@ -112,8 +111,7 @@ fn text(
 }
 
 /// Returns a variable's name for a key. It has the Secret's name too, since two surfaces with a
-/// key
-/// such as `token` must not share a variable.
+/// key such as `token` must not share a variable.
 fn variable_name(secret: &str, key: &str) -> String {
     let is_variable = key
         .chars()

@@ -170,8 +170,7 @@ fn name_length(text: &str) -> usize {
 }
 
 /// Parses a `.env` file: a line is `NAME=value`, with optional `export` and quotes. `Err` names
-/// the
-/// line and never its content.
+/// the line and never its content.
 pub fn dotenv(text: &str) -> Result<Values, String> {
     let mut values = Values::new();
     for (index, line) in text.lines().enumerate() {

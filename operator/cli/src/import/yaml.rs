@@ -2,13 +2,11 @@
 //!
 //! Aliases are replaced by their values and merge keys (`<<`) are applied, so a reader sees plain
 //! lists and maps. All scalars stay text: Compose reads `4000`, `"4000"` and `yes` as text in a
-//! text
-//! field.
+//! text field.
 //!
-//! Invariant: time and memory are linear in the file. Depth has a bound. Values and bytes have one
-//! that holds after aliases are replaced: nine lines cannot make a billion values, and an alias of
-//! a
-//! long text cannot fill the memory.
+//! Invariant: time and memory are linear in the file. Depth has a bound, and so have values and bytes
+//! after aliases are replaced: nine lines cannot make a billion values, and an alias of
+//! a long text cannot fill the memory.
 
 use std::collections::{HashMap, HashSet};
 

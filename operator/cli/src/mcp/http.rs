@@ -93,8 +93,7 @@ impl Http {
     }
 
     /// Returns the message that answers. The request changes nothing, so it is sent once more if
-    /// the
-    /// answer breaks off, as behind a proxy.
+    /// the answer breaks off, as behind a proxy.
     pub async fn ask(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
         match self.ask_once(id, method, request).await {
             Err(error) if error.is::<TruncatedAnswer>() => self.ask_once(id, method, request).await,
@@ -144,8 +143,7 @@ impl Http {
     }
 
     /// Ends the session, if there is one. Errors are ignored: many servers do not support it, and
-    /// the
-    /// API server's proxy needs a further right.
+    /// the API server's proxy needs a further right.
     pub async fn end(&self) {
         if let Transport::Url { client, url } = &self.transport
             && self.headers.contains_key(SESSION_HEADER)

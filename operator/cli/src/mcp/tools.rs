@@ -9,8 +9,7 @@ use serde_json::{Map, Value};
 use crate::openapi::{Remarks, cleaned, named, takes_anything};
 
 /// The members that a model sees or that decide the tier: a change of any of them needs a review.
-/// A
-/// title is not among them, since only people's menus show it.
+/// A title is not among them, since only people's menus show it.
 const REVIEWED: [(&str, &str); 4] = [
     ("description", "description"),
     ("inputSchema", "schema"),

@@ -259,8 +259,7 @@ impl Credential {
     }
 
     /// Returns a credential of the same service with a token of the owner, for a token endpoint
-    /// that
-    /// was refused.
+    /// that was refused.
     pub fn without_endpoint(self, why: &str, remarks: &mut Remarks) -> Self {
         let why = cleaned(why, "", remarks);
         remarks.look(

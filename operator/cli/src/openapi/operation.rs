@@ -2,9 +2,8 @@
 //!
 //! The mediator sends arguments in the path's placeholders, and all other arguments either in the
 //! query (GET, HEAD, DELETE) or in the JSON body. A model never sets headers or cookies. An
-//! operation
-//! that needs another place is left out. One that only *may* have an argument there loses that
-//! argument, with a remark.
+//! operation that needs another place is left out. One that only *may* have an argument there
+//! loses that argument, with a remark.
 
 use std::collections::BTreeSet;
 
@@ -169,8 +168,7 @@ impl Input<'_> {
     }
 
     /// Unwraps `{"trade": {…}}` without other members: the inner members become the arguments, and
-    /// the
-    /// mediator wraps them in the key again (`body_key`).
+    /// the mediator wraps them in the key again (`body_key`).
     fn unwrapped(
         &mut self,
         schema: &Value,

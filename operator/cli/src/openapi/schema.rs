@@ -246,8 +246,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// Returns the members of an object schema, through references, `allOf` and alternatives.
-    /// `None`:
-    /// the schema is no object, or has too many parts.
+    /// `None`: the schema is no object, or has too many parts.
     pub fn shape(&mut self, schema: &Value, remarks: &mut Remarks) -> Option<Shape> {
         self.parts = MAX_PARTS;
         let shape = self.shape_of(schema, 0, remarks);

@@ -6,8 +6,7 @@ use std::borrow::Cow;
 const BRIEF: usize = 300;
 
 /// Escapes control characters, so the text stays on one line. Objects hold texts of all authors,
-/// and
-/// a text could otherwise clear a line above it, or forge one.
+/// and a text could otherwise clear a line above it, or forge one.
 pub fn plain(text: &str) -> Cow<'_, str> {
     let speaks = |c: char| c.is_control() || toolcrib_bounds::is_hidden(c);
     if !text.contains(speaks) {

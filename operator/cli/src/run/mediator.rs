@@ -182,8 +182,7 @@ fn spawn(setup: &Setup, address: SocketAddr, admin: SocketAddr) -> anyhow::Resul
         .stdin(Stdio::piped())
         .kill_on_drop(true)
         // The mediator has its own process group: the terminal's SIGINT is for the program, and
-        // the
-        // mediator runs until the program has ended.
+        // the mediator runs until the program has ended.
         .process_group(0);
     if setup.verbose {
         command.stdout(io::stderr()).stderr(io::stderr());

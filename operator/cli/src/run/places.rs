@@ -131,8 +131,7 @@ fn provider(
 }
 
 /// Returns `to`, with the path of `from` if `to` has none. The path is cut from text: a parser
-/// would
-/// encode the placeholders in a feed's url.
+/// would encode the placeholders in a feed's url.
 fn moved(from: &str, to: &Url) -> String {
     let to_text = to.as_str().trim_end_matches('/');
     if has_path(to) {

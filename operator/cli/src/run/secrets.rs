@@ -18,8 +18,7 @@ pub type Values = BTreeMap<SecretKeyRef, SecretText>;
 
 /// Reads the values. A Secret that is not in the files is added with consent to every destination
 /// that the files have for it: the user who holds the value has agreed by naming it. A Secret of
-/// the
-/// files keeps its label and annotations, and only gets the value.
+/// the files keeps its label and annotations, and only gets the value.
 pub fn add(loaded: &mut LoadResult, given: &[SecretFrom]) -> anyhow::Result<()> {
     let mut keys: BTreeMap<ObjectRef, BTreeSet<String>> = BTreeMap::new();
     for secret in given {
@@ -50,8 +49,7 @@ pub fn add(loaded: &mut LoadResult, given: &[SecretFrom]) -> anyhow::Result<()> 
 }
 
 /// Prints the hosts that get a credential of the command line, and asks for consent to several:
-/// the
-/// files name the hosts, and another person may have written them.
+/// the files name the hosts, and another person may have written them.
 pub fn confirm(compilation: &Compilation, args: &RunArgs) -> Result<(), Failure> {
     let mut several = false;
     for secret in &args.secret {

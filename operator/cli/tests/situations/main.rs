@@ -1,7 +1,6 @@
 //! Faults as users see them, in each place where they look: the columns of `kubectl get`,
 //! conditions, Events, `kubectl toolcrib explain`, the program's answer, the record and metrics.
-//! The
-//! test compares all of them with `docs/reference/situations.md`.
+//! The test compares all of them with `docs/reference/situations.md`.
 //!
 //! The controller and the mediators are real and run in this process. The pods are only objects,
 //! because the control plane has no node. `UPDATE_EXPECT=1` writes the page.

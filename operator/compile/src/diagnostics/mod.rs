@@ -2,8 +2,7 @@
 //!
 //! A user's mistake is never an `Err`: the broken part is withheld, and a [`Diagnostic`] names the
 //! field and the object and says what to do. Messages hold names, never a credential. Not here:
-//! the
-//! list of findings ([`Code`]).
+//! the list of findings ([`Code`]).
 
 pub(crate) mod code;
 pub(crate) mod finding;

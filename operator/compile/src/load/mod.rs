@@ -1,9 +1,8 @@
 //! Objects from YAML text: the offline counterpart of the controller's snapshot.
 //!
 //! Pure: the caller reads the files. Values of Secrets are returned beside the [`Inputs`], never
-//! in
-//! them. Fields that the API server would prune are pruned here too, with a warning. Documents of
-//! kinds that compile does not read are returned unchanged.
+//! in them. Fields that the API server would prune are pruned here too, with a warning. Documents
+//! of kinds that compile does not read are returned unchanged.
 
 pub mod yaml;
 

@@ -8,8 +8,7 @@
 //! Invariant: a fetch ends. Each round names keys that no earlier round has named. Keys come from
 //! the text of objects that were read: an Agent names Surfaces; a Surface names Services,
 //! ConfigMaps and Secrets; these name nothing. All rounds together name at most as many keys as
-//! the
-//! caller allows, and there are at most [`MOST_ROUNDS`].
+//! the caller allows, and there are at most [`MOST_ROUNDS`].
 
 use std::collections::BTreeSet;
 
@@ -54,10 +53,8 @@ impl Fetch {
     }
 
     /// Compiles or checks `subject`, and notes the keys without an answer. An object whose keys
-    /// are all
-    /// answered is not compiled again. `side` numbers the sets of objects that are compared, such
-    /// as
-    /// those before and after a change.
+    /// are all answered is not compiled again. `side` numbers the sets of objects that are
+    /// compared, such as those before and after a change.
     pub fn look(&mut self, side: usize, objects: &dyn Objects, subject: &Subject) {
         let subject = (side, subject.clone());
         if self.complete.contains(&subject) {
@@ -84,10 +81,8 @@ impl Fetch {
     }
 
     /// Returns the keys to read before the next round; from now on they count as answered. An
-    /// empty
-    /// set means that all objects are complete. An error is final: the objects that were read so
-    /// far
-    /// are incomplete and must not be used.
+    /// empty set means that all objects are complete. An error is final: the objects that were
+    /// read so far are incomplete and must not be used.
     pub fn missing(&mut self) -> Result<BTreeSet<Key>, OverBound> {
         if self.missing.is_empty() {
             return Ok(BTreeSet::new());

@@ -2,10 +2,8 @@
 //!
 //! Pure, so that the CLI's `plan` and admission give the same result. The two compilations of each
 //! agent are compared by their entitlements, item by item. A difference is a gain or a loss only
-//! if
-//! the agent can call, read or choose more or less afterwards. Any other difference (a tool that
-//! is
-//! executed elsewhere, another credential, a budget) is a change.
+//! if the agent can call, read or choose more or less afterwards. Any other difference (a tool
+//! that is executed elsewhere, another credential, a budget) is a change.
 //!
 //! Invariant: an agent that is not in a [`Plan`] is served as before.
 
@@ -219,8 +217,7 @@ impl Comparison<'_> {
     }
 
     /// Decides the effect of an item that only one side has. `other`: the entitlements of the
-    /// other
-    /// side.
+    /// other side.
     fn of_presence(&self, item: &Item, other: &BTreeMap<Item, Facts>, effect: Effect) -> Effect {
         match item.kind {
             ItemKind::Tool | ItemKind::Feed | ItemKind::Provider | ItemKind::Skill => effect,

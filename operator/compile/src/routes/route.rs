@@ -172,8 +172,7 @@ impl Route {
     }
 
     /// Returns the note that is stored beside a value that was sent on this route. While the
-    /// Secret
-    /// cannot be read, the value is used again only for routes that its note covers
+    /// Secret cannot be read, the value is used again only for routes that its note covers
     /// ([`recorded`]).
     pub fn record(&self) -> BTreeSet<String> {
         let ca = self.ca.as_ref();

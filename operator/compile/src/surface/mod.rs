@@ -113,8 +113,7 @@ impl ResolvedSurface {
     }
 
     /// The tier of a tool: the one in the Surface's `spec.tiers`, else the one of its annotations.
-    /// A
-    /// tool with a writing HTTP method is never ReadOnly.
+    /// A tool with a writing HTTP method is never ReadOnly.
     pub fn tier(&self, tool: &str, described: &DescribedTool) -> Tier {
         let written = self.written_tier(tool);
         written

@@ -2,8 +2,7 @@
 //!
 //! Here: the types. [`read`] builds them from YAML, [`scalar`] parses the small formats within a
 //! text. Not here: the translation to objects. Defaults are not applied yet, since `...` is part
-//! of
-//! the file.
+//! of the file.
 
 mod read;
 mod scalar;

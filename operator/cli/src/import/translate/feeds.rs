@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::{Value, json};
 
 /// Descriptors by the service's name in the pod file. Invariant: the index holds every feed of
-/// every
-/// descriptor.
+/// every descriptor.
 pub(super) struct Feeds {
     descriptors: BTreeMap<String, Value>,
     /// Index of each service's feeds.

@@ -13,14 +13,11 @@
 //!
 //! Reading order: [`feeds`] (the feeds of all descriptors), [`wishes`] (the requests of each
 //! agent), [`surfaces`], [`providers`], [`agents`] (with their grants). Not here: reading files,
-//! and
-//! whether the objects compile.
+//! and whether the objects compile.
 //!
 //! Invariants: the value of a variable is written only to a Secret, and only on request. An
-//! agent's
-//! container gets no key that its mediator holds. Every part that is dropped has a finding. The
-//! work
-//! is linear in the pod file, once each agent has its defaults.
+//! agent's container gets no key that its mediator holds. Every part that is dropped has a
+//! finding. The work is linear in the pod file, once each agent has its defaults.
 
 mod feeds;
 mod wishes;

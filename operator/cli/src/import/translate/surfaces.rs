@@ -11,8 +11,7 @@ use crate::wrapped;
 
 impl Translation<'_> {
     /// Returns every service that an agent names or that has a descriptor: first the services of
-    /// the file
-    /// in its order with their own lines, then all others with the line that names them.
+    /// the file in its order with their own lines, then all others with the line that names them.
     pub(super) fn surfaces_in_use(
         &self,
         wishes: &[Wish<'_>],

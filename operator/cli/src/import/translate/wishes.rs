@@ -153,8 +153,7 @@ impl<'a> Translation<'a> {
     }
 
     /// Returns the surface and name of a feed. A feed that only the pod file describes is added to
-    /// its
-    /// service's descriptor.
+    /// its service's descriptor.
     fn feed(&mut self, wish: &At<FeedWish>) -> Option<(String, String)> {
         match &wish.value {
             FeedWish::Named(name) => {

@@ -1,10 +1,9 @@
 //! Deployments and Services for the services of a pod file that have an image.
 //!
 //! A service becomes a Deployment, and a Service with its ports. An agent becomes a Deployment
-//! whose
-//! pods have its label. Pods get the settings beyond Pod Security `baseline` that rarely break an
-//! image: no privilege escalation, the runtime's seccomp profile, no API token. The rest of
-//! `restricted` (no root) is left to the reviewer, since many images of pod files run as root.
+//! whose pods have its label. Pods get the settings beyond Pod Security `baseline` that rarely
+//! break an image: no privilege escalation, the runtime's seccomp profile, no API token. The rest
+//! of `restricted` (no root) is left to the reviewer, since many images of pod files run as root.
 
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -334,8 +333,7 @@ fn is_mediators(variable: &str) -> bool {
 }
 
 /// Returns the contract and the skills that could be read: the key in the ConfigMap, the path
-/// below
-/// `/claw`, and the text.
+/// below `/claw`, and the text.
 fn contract_files(
     translation: &mut Translation<'_>,
     wish: &Wish<'_>,

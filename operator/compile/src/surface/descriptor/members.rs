@@ -53,9 +53,8 @@ impl Reader {
     }
 
     /// Reads the items of the list `list`, each by itself; the first of several with one name
-    /// wins.
-    /// `item` gets the item, its path, and a list for warnings. It returns findings with fields
-    /// relative to that path.
+    /// wins. `item` gets the item, its path, and a list for warnings. It returns findings with
+    /// fields relative to that path.
     pub(super) fn items<T>(
         &mut self,
         written: Option<&RawValue>,

@@ -1,16 +1,16 @@
-//! `claw.describe`: what a service says of itself, read part by part.
+//! `claw.describe`: a service's description of itself, read part by part.
 //!
-//! One tool that cannot be used must not take the others along, so each part is read by
-//! itself and what is wrong becomes a finding. Unknown keys are kept (they count for the
-//! digest) and mean nothing. Results are remembered, by the text's hash and by the object
-//! that holds the text: one surface is compiled into many agents.
+//! An unusable tool must not affect the other tools, so each part is read by itself, and a fault
+//! becomes a finding. Unknown keys are kept (they count for the digest) and ignored. Results are
+//! cached, by the text's hash and by the object that holds the text: one surface is compiled into
+//! many agents.
 //!
-//! Here: the parts together, and those that are one field. Reading order: [`members`] (how
-//! a part is read), [`hidden`] (characters that nobody sees), [`versions`] (which parts count),
-//! [`tools`] with [`http`], [`feeds`].
-//! Not here: where the text comes from, and what an agent is given of it.
+//! Here: the descriptor as a whole, and the parts that are one field. Reading order: [`members`]
+//! (reads a part), [`hidden`] (invisible characters), [`versions`] (the parts of each version),
+//! [`tools`] with [`http`], [`feeds`]. Not here: the source of the text, and the parts that an
+//! agent gets.
 //!
-//! Invariant: the same text gives the same descriptor; nothing that is wrong goes unsaid.
+//! Invariant: the same text gives the same descriptor, and every fault has a finding.
 
 mod feeds;
 pub(crate) mod hidden;
@@ -37,7 +37,7 @@ use members::{ByName, Members, Reader, member};
 pub(crate) use tools::{DescribedTool, OtherArguments};
 use versions::Version;
 
-/// A descriptor that could be read, at least in part.
+/// A descriptor of which at least a part is usable.
 #[derive(Clone, Debug)]
 pub(crate) struct Descriptor {
     /// `sha256:<hex>` of the normalized text.
@@ -46,14 +46,14 @@ pub(crate) struct Descriptor {
     pub weight: usize,
     pub description: String,
     pub tools: ByName<DescribedTool>,
-    /// Something stands under `tools`, usable or not.
+    /// Whether there is a value under `tools`, usable or not.
     pub declares_tools: bool,
     pub feeds: ByName<DescribedFeed>,
     pub endpoints: Vec<DescribedEndpoint>,
     pub skill: Option<Skill>,
     pub auth: Option<DescribedAuth>,
     pub mcp_path: Option<String>,
-    /// Fields are relative to the descriptor. Findings of tools and feeds are among them.
+    /// Findings with fields relative to the descriptor, those of tools and feeds included.
     pub findings: Vec<Finding>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Skill {
 pub(crate) struct DescribedAuth {
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// The variable that the credential usually stands in: the default key of the Secret.
+    /// The usual variable of the credential: the default key of the Secret.
     pub env: Option<String>,
     pub header: Option<String>,
 }
@@ -301,19 +301,28 @@ mod tests {
     #[test]
     fn the_text_of_an_object_is_read_once_and_not_confused_with_anothers() {
         let text = |name: &str| format!(r#"{{"version": 2, "description": "{name}"}}"#);
-        let said = |object: &Arc<String>, key: &str, text: &str| {
+        let description = |object: &Arc<String>, key: &str, text: &str| {
             read_of(object, key, text).map(|read| read.description.clone())
         };
         let reed = Arc::new("reed".to_owned());
-        assert_eq!(said(&reed, "a", &text("heron")), Ok("heron".to_owned()));
-        assert_eq!(said(&reed, "b", &text("newt")), Ok("newt".to_owned()));
-        // The object cannot change, so nobody looks.
-        assert_eq!(said(&reed, "a", &text("toad")), Ok("heron".to_owned()));
+        assert_eq!(
+            description(&reed, "a", &text("heron")),
+            Ok("heron".to_owned())
+        );
+        assert_eq!(
+            description(&reed, "b", &text("newt")),
+            Ok("newt".to_owned())
+        );
+        // The object cannot change, so its text is not read again.
+        assert_eq!(
+            description(&reed, "a", &text("toad")),
+            Ok("heron".to_owned())
+        );
         for number in 0..100 {
             let name = format!("otter-{number}");
-            // Each goes as the next one comes, perhaps to the same place.
+            // Each object is dropped when the next one is created, perhaps at the same address.
             let object = Arc::new(name.clone());
-            assert_eq!(said(&object, "a", &text(&name)), Ok(name));
+            assert_eq!(description(&object, "a", &text(&name)), Ok(name));
         }
     }
 }

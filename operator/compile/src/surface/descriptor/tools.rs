@@ -31,8 +31,7 @@ pub(crate) struct DescribedTool {
     pub input_schema: RawJson,
     pub other_arguments: OtherArguments,
     /// Schema of structured results, for tools over MCP that declare one. Results of an HTTP
-    /// service
-    /// are not checked.
+    /// service are not checked.
     pub output_schema: Option<RawJson>,
     pub annotations: Option<RawJson>,
     /// The tier that the annotations give.
