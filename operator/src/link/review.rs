@@ -1,7 +1,7 @@
 //! Authentication of mediators: a TokenReview with the link's audience.
 //!
 //! The result is cached for a minute by the token's hash, since ten thousand mediators report every
-//! 15 s. Each message looks its pod up in the pod table as well, so a deleted pod is refused at
+//! 15 s. Each message looks its pod up in the store of pods as well, so a deleted pod is refused at
 //! once.
 
 use std::collections::HashMap;

@@ -324,7 +324,7 @@ async fn next_answer(
     let mut long_poll = long_polls.begin(pod);
     let next = answers.wait_for(|answer| answer.as_ref().is_some_and(|answer| answer.seq != seen));
     tokio::select! {
-        // ReportChange come first, so that a request with a hold of zero gets them too.
+        // A newer answer comes first, so that a request with a hold of zero gets it too.
         biased;
         next = next => next.map(drop).map_err(|_| Refusal::NotLeading),
         () = long_poll.superseded() => Err(Refusal::Superseded),

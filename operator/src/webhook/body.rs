@@ -22,7 +22,7 @@ pub const MAX_KEPT: usize = 3 * 1024 * 1024;
 const MAX_TAKEN: usize = 64 * 1024 * 1024;
 /// Time for receiving a body, and for waiting for room. The API server sends a review at once.
 const TIME: Duration = Duration::from_secs(2);
-/// The first bytes of a review, in which its uid stands as the API server orders the members.
+/// The first bytes of a review, which contain its uid in the API server's order of members.
 const BEGINNING: usize = 4 * 1024;
 /// Limit of the bodies of all reviews together, in KiB: thousands of usual pods. A pod of many
 /// small parts takes twelve times its length once it is decoded, and the chart gives a webhook

@@ -107,7 +107,7 @@ impl Object {
         }
     }
 
-    /// Returns why the controller leaves this version out for want of memory, from its status.
+    /// Returns why the controller leaves this version out for lack of memory, from its status.
     pub fn left_out(&self) -> Option<&str> {
         match self {
             Self::Surface(it) => left_out(it.conditions(), it.metadata.generation),

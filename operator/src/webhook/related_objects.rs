@@ -99,7 +99,7 @@ impl RelatedObjects {
         inputs
     }
 
-    /// Returns the inputs in which the object that changes is left out for want of memory.
+    /// Returns the inputs in which the object that changes is left out for lack of memory.
     pub fn without(&self, kind: Kind, key: &ObjectRef, reason: &str) -> Inputs {
         let mut inputs = self.inputs.clone();
         inputs.set_too_expensive(kind, key.clone(), reason.to_owned());
@@ -107,7 +107,7 @@ impl RelatedObjects {
     }
 
     /// Returns the inputs before the change, as the controller has them: an object that is left out
-    /// for want of memory grants nothing.
+    /// for lack of memory grants nothing.
     pub fn before(&self, changed: &Subject, old: Option<&Object>) -> Inputs {
         match old.and_then(Object::left_out) {
             Some(reason) => self.without(changed.kind, &changed.key, reason),
@@ -407,7 +407,7 @@ impl Reader<'_> {
 }
 
 /// Puts an object into the inputs as the controller has it: without its body if it cannot be decoded
-/// or is left out for want of memory.
+/// or is left out for lack of memory.
 fn put<K: KindWithStatus>(
     inputs: &mut Inputs,
     kind: Kind,

@@ -187,7 +187,7 @@ fn review_timeout(query: Option<&str>) -> Duration {
         .map_or(DEFAULT_TIMEOUT, Duration::from_secs)
 }
 
-/// Answers a review. `either`: the path stands for both questions, so the object's kind decides.
+/// Answers a review. `either`: the path is that of both webhooks, so the object's kind decides.
 async fn answer(
     app: &App,
     question: Question,
@@ -251,7 +251,7 @@ async fn turn(app: &App, question: Question, request: &Request) -> (Answer, Outc
     }
 }
 
-/// The answer if there is no time to decide. A pod is asked to come again, because the guard would
+/// The answer if there is no time to decide. A pod is denied with a retry, because the guard would
 /// deny it without its mediator. An object of our kinds is admitted, because compile checks it.
 fn busy(question: Question) -> (Answer, Outcome) {
     tracing::warn!(?question, "review not decided in time");
