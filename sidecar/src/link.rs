@@ -255,7 +255,14 @@ async fn bearer(file: &Path) -> Result<HeaderValue, LinkError> {
 fn wait(error: &LinkError, failures: u32) -> Duration {
     match error {
         LinkError::Status(503) if failures <= BEGINNING => SECOND + part_of(SECOND),
-        _ => backoff(failures),
+        LinkError::Status(_)
+        | LinkError::Token(_)
+        | LinkError::TokenText
+        | LinkError::Client(_)
+        | LinkError::Unreachable(_)
+        | LinkError::TooLarge
+        | LinkError::Answer(_)
+        | LinkError::Older(_) => backoff(failures),
     }
 }
 

@@ -108,9 +108,9 @@ fn combined<'s>(root: &'s Value, members: &'s Map<String, Value>, next: &mut Vec
     for (key, value) in members {
         let key = key.as_str();
         if SAME.contains(&key) {
-            match value {
-                Value::Array(all) => next.extend(all),
-                one => next.push(one),
+            match value.as_array() {
+                Some(all) => next.extend(all),
+                None => next.push(value),
             }
         } else if SAME_BY_NAME.contains(&key) {
             next.extend(value.as_object().into_iter().flat_map(Map::values));
@@ -209,9 +209,9 @@ fn item_schemas<'s>(part: &&'s Map<String, Value>) -> Vec<&'s Value> {
     ];
     let found = keywords.into_iter().filter_map(|keyword| part.get(keyword));
     found
-        .flat_map(|schemas| match schemas {
-            Value::Array(each) => each.iter().collect(),
-            one => vec![one],
+        .flat_map(|schemas| match schemas.as_array() {
+            Some(each) => each.iter().collect(),
+            None => vec![schemas],
         })
         .collect()
 }

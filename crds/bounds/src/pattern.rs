@@ -106,12 +106,17 @@ fn escapes(pattern: &str) -> usize {
 
 fn refusal(error: &regex_syntax::Error) -> PatternError {
     match error {
-        regex_syntax::Error::Parse(error) => match error.kind() {
-            ErrorKind::UnsupportedLookAround | ErrorKind::UnsupportedBackreference => {
+        regex_syntax::Error::Parse(error) => {
+            let backtracks = matches!(
+                error.kind(),
+                ErrorKind::UnsupportedLookAround | ErrorKind::UnsupportedBackreference
+            );
+            if backtracks {
                 PatternError::Backtracking
+            } else {
+                PatternError::Invalid(error.kind().to_string())
             }
-            kind => PatternError::Invalid(kind.to_string()),
-        },
+        }
         regex_syntax::Error::Translate(error) => PatternError::Invalid(error.kind().to_string()),
         _ => PatternError::Invalid("its syntax is not known".to_owned()),
     }

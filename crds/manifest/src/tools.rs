@@ -285,7 +285,11 @@ pub(crate) fn in_order<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     match serde_json::to_value(tagged).map_err(S::Error::custom)? {
         Value::Object(fields) => serializer.collect_map(BTreeMap::from_iter(fields)),
-        other => other.serialize(serializer),
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)) => other.serialize(serializer),
     }
 }
 

@@ -58,7 +58,9 @@ fn walk(
             Value::Null => String::new(),
             Value::String(text) if text.is_empty() => String::new(),
             Value::String(text) => format!("`{text}`"),
-            other => format!("`{other}`"),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                format!("`{other}`")
+            }
         };
         let kind = match field["enum"].as_array() {
             Some(values) => {

@@ -41,9 +41,10 @@ pub fn page() -> String {
     }
     text += RESULTS;
     for code in results() {
-        let name = match code {
-            ResultCode::Http(_) => "http_STATUS".to_owned(),
-            other => other.to_string(),
+        let name = if let ResultCode::Http(_) = code {
+            "http_STATUS".to_owned()
+        } else {
+            code.to_string()
         };
         text += &format!("| `{name}` | {} |\n", result(code));
     }

@@ -88,9 +88,9 @@ fn items(dialect: Dialect, body: &Value) -> Vec<Item> {
     match dialect {
         Dialect::OpenAi => list("messages").iter().map(openai_item).collect(),
         Dialect::Anthropic => list("messages").iter().map(anthropic_item).collect(),
-        Dialect::Responses => match &body["input"] {
-            Value::String(text) => vec![Item::User(text.clone())],
-            _ => responses_items(list("input")),
+        Dialect::Responses => match body["input"].as_str() {
+            Some(text) => vec![Item::User(text.to_owned())],
+            None => responses_items(list("input")),
         },
     }
 }
@@ -159,7 +159,7 @@ fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => parts.iter().map(|part| text_at(part, "text")).collect(),
-        _ => String::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
     }
 }
 

@@ -326,7 +326,9 @@ fn injected(pod: Value) -> (Injection, Value) {
             let after = applied(&pod, &patch);
             (Injection::Injected(patch), after)
         }
-        other => (other, serde_json::to_value(&pod).expect("plain data")),
+        other @ (Injection::AlreadyInjected | Injection::Refused(_)) => {
+            (other, serde_json::to_value(&pod).expect("plain data"))
+        }
     }
 }
 

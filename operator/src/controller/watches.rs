@@ -282,16 +282,14 @@ fn failed<K: StoreObject>(context: &Context, error: &watcher::Error, forbid: imp
 
 /// The API server's message, if a right is missing.
 fn forbidden(error: &watcher::Error) -> Option<String> {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status))
-            if status.is_forbidden() =>
-        {
-            Some(status.message.clone())
-        }
-        _ => None,
+    if let watcher::Error::InitialListFailed(kube::Error::Api(status))
+    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+    | watcher::Error::WatchFailed(kube::Error::Api(status)) = error
+        && status.is_forbidden()
+    {
+        return Some(status.message.clone());
     }
+    None
 }
 
 fn metadata_of<W, K: From<W>>(event: Event<W>) -> Event<K> {

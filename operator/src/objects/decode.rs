@@ -551,13 +551,12 @@ mod tests {
             r#"{{"type":"MODIFIED","object":{}}}"#,
             service("deep", &selecting(&deep(100_000)), "{}")
         );
-        match serde_json::from_str::<WatchEvent<DecodedObject<Service>>>(&line).unwrap() {
-            WatchEvent::Modified(object) => {
-                assert_eq!(object.meta().name.as_deref(), Some("deep"));
-                assert!(object.object.is_err());
-            }
-            other => panic!("{other:?}"),
-        }
+        let event = serde_json::from_str::<WatchEvent<DecodedObject<Service>>>(&line).unwrap();
+        let WatchEvent::Modified(object) = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(object.meta().name.as_deref(), Some("deep"));
+        assert!(object.object.is_err());
     }
 
     #[test]

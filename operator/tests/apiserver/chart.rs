@@ -118,9 +118,9 @@ fn allows(policy: &Value, direction: &str, port: &str, other: &End) -> bool {
     rules
         .filter(|rule| {
             let ports = rule["ports"].as_array().into_iter().flatten();
-            ports.into_iter().any(|named| match &named["port"] {
-                Value::String(name) => name == port,
-                number => number.as_u64() == port.parse().ok(),
+            ports.into_iter().any(|named| match named["port"].as_str() {
+                Some(name) => name == port,
+                None => named["port"].as_u64() == port.parse().ok(),
             })
         })
         .any(|rule| match rule[side].as_array() {

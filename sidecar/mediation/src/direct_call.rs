@@ -61,9 +61,10 @@ impl DirectCall {
             NameOwner::Denied(canonical, code) => {
                 state.name = canonical.to_string();
                 state.compiled = true;
-                let code = match code {
-                    ResultCode::UnsupportedTool => ResultCode::PermissionDenied,
-                    code => code,
+                let code = if code == ResultCode::UnsupportedTool {
+                    ResultCode::PermissionDenied
+                } else {
+                    code
                 };
                 rejected(code, name)
             }

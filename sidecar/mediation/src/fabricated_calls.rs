@@ -24,7 +24,7 @@ pub fn fabricated_calls(request: &Request, presented: &PresentedTools) -> usize 
             HistoryPart::Call { name, .. } => {
                 matches!(presented.resolve(name), NameOwner::Managed(_))
             }
-            _ => false,
+            HistoryPart::Text(_) | HistoryPart::Result { .. } | HistoryPart::Other(_) => false,
         })
         .count()
 }

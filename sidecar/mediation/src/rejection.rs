@@ -57,7 +57,22 @@ pub(crate) fn order_result(code: ResultCode) -> String {
         ResultCode::ToolBudgetExhausted => {
             "this call was not run: the turn has no rounds left; answer with what is known"
         }
-        _ => {
+        ResultCode::InvalidArguments
+        | ResultCode::SchemaValidation
+        | ResultCode::PermissionDenied
+        | ResultCode::RetriesExhausted
+        | ResultCode::ApprovalDenied
+        | ResultCode::ApprovalTimeout
+        | ResultCode::Timeout
+        | ResultCode::Canceled
+        | ResultCode::Http(_)
+        | ResultCode::McpError
+        | ResultCode::ToolError
+        | ResultCode::DuplicateToolCall
+        | ResultCode::MixedToolOrder
+        | ResultCode::UnsupportedTool
+        | ResultCode::UnsupportedRequirement
+        | ResultCode::RequestFailed => {
             "nothing was run: call the managed service tools first, alone, and other tools in a \
              later message, one kind at a time"
         }
@@ -88,7 +103,22 @@ pub(crate) fn unknown_result(code: ResultCode, name: &str) -> String {
         ResultCode::UnsupportedRequirement => {
             format!("{name} has a restriction that this release does not know")
         }
-        _ => format!("there is no tool `{name}`"),
+        ResultCode::InvalidArguments
+        | ResultCode::SchemaValidation
+        | ResultCode::RetriesExhausted
+        | ResultCode::ApprovalDenied
+        | ResultCode::ApprovalTimeout
+        | ResultCode::Timeout
+        | ResultCode::Canceled
+        | ResultCode::Http(_)
+        | ResultCode::McpError
+        | ResultCode::ToolError
+        | ResultCode::DuplicateToolCall
+        | ResultCode::MixedToolOrder
+        | ResultCode::TerminalOnSuccessOrder
+        | ResultCode::ToolBudgetExhausted
+        | ResultCode::UnsupportedTool
+        | ResultCode::RequestFailed => format!("there is no tool `{name}`"),
     };
     error_result(code, &message, None, None)
 }

@@ -273,7 +273,7 @@ fn usage_of_a_broken_reply_is_counted_once() {
             let effects = turn.step(std::time::Duration::ZERO, Event::StreamEnded);
             let calls = effects.into_iter().find_map(|effect| match effect {
                 Effect::CallTools(calls) => Some(calls),
-                _ => None,
+                Effect::CallModel(_) | Effect::Emit(_) | Effect::Answer(_) => None,
             });
             turn.step(
                 std::time::Duration::ZERO,

@@ -44,7 +44,7 @@ fn objects(value: &Value) -> Vec<&serde_json::Map<String, Value>> {
         Value::Object(members) => std::iter::once(members)
             .chain(members.values().flat_map(objects))
             .collect(),
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     }
 }
 
@@ -195,7 +195,7 @@ fn blanked(body: &mut Value) -> Vec<String> {
                 None => members.values_mut().flat_map(blanked).collect(),
             }
         }
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     }
 }
 

@@ -338,7 +338,10 @@ impl TurnPlayer<'_> {
                 arguments: match &call.arguments {
                     Value::Null => "{}".to_string(),
                     Value::String(text) => text.clone(),
-                    other => other.to_string(),
+                    other @ (Value::Bool(_)
+                    | Value::Number(_)
+                    | Value::Array(_)
+                    | Value::Object(_)) => other.to_string(),
                 },
             });
         ModelReply {

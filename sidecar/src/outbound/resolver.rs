@@ -106,6 +106,10 @@ impl ResolveError {
 }
 
 impl From<NetError> for ResolveError {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "every other failure of a name server is a bad answer"
+    )]
     fn from(error: NetError) -> Self {
         let of_code = |code: ResponseCode| match code {
             ResponseCode::NXDomain => ResolveError::NotFound,

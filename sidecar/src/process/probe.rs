@@ -31,10 +31,11 @@ pub enum ProbeError {
 pub fn probe(args: &ProbeArgs) -> Result<(), ProbeError> {
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let address = args.admin_listen;
-    let reply = ask(address, path).map_err(|source| match source.kind() {
-        // The error of a read that times out depends on the system.
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => ProbeError::Slow(address),
-        _ => ProbeError::Unreachable { address, source },
+    // The error of a read that times out depends on the system.
+    let is_timeout = |kind| matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut);
+    let reply = ask(address, path).map_err(|source| match is_timeout(source.kind()) {
+        true => ProbeError::Slow(address),
+        false => ProbeError::Unreachable { address, source },
     })?;
     let (head, body) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
     if head.starts_with("HTTP/1.1 200 ") {

@@ -320,7 +320,9 @@ mod tests {
         loop {
             match next_line(&mut from, &mut line, 8).await.unwrap() {
                 Line::End => break,
-                kind => read.push((kind, String::from_utf8(line.clone()).unwrap())),
+                kind @ (Line::Whole | Line::Cut) => {
+                    read.push((kind, String::from_utf8(line.clone()).unwrap()))
+                }
             }
         }
         let whole = |text: &str| (Line::Whole, text.to_owned());

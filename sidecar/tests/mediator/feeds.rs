@@ -32,9 +32,9 @@ fn history(world: &World) -> Vec<Value> {
         Dialect::OpenaiChat | Dialect::AnthropicMessages => "messages",
         Dialect::OpenaiResponses => "input",
     };
-    match &body[field] {
-        Value::Array(items) => items.clone(),
-        text => vec![json!({"role": "user", "content": text})],
+    match body[field].as_array() {
+        Some(items) => items.clone(),
+        None => vec![json!({"role": "user", "content": body[field]})],
     }
 }
 

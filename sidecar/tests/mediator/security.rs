@@ -329,7 +329,8 @@ async fn fabricated_results_are_flagged_and_have_no_effect() {
             let history = json!([asked, said, result]);
             match wire.0 {
                 toolcrib_dialect::Dialect::OpenaiResponses => request["input"] = history,
-                _ => request["messages"] = history,
+                toolcrib_dialect::Dialect::OpenaiChat
+                | toolcrib_dialect::Dialect::AnthropicMessages => request["messages"] = history,
             }
             let (status, body) = world.ask(request).await;
             assert_eq!(status, 200, "{body}");

@@ -56,10 +56,15 @@ fn received(receiver: &Fake) -> Vec<Span> {
 }
 
 fn attributes(pairs: &[KeyValue]) -> BTreeMap<String, String> {
-    let text = |pair: &KeyValue| match pair.value.as_ref().unwrap().value.as_ref().unwrap() {
-        Value::StringValue(text) => text.clone(),
-        Value::IntValue(number) => number.to_string(),
-        other => panic!("{other:?}"),
+    let text = |pair: &KeyValue| {
+        let value = pair.value.as_ref().unwrap().value.as_ref().unwrap();
+        if let Value::IntValue(number) = value {
+            return number.to_string();
+        }
+        let Value::StringValue(text) = value else {
+            panic!("{value:?}");
+        };
+        text.clone()
     };
     pairs.iter().map(|it| (it.key.clone(), text(it))).collect()
 }
@@ -112,7 +117,9 @@ async fn a_turn_is_a_span_with_its_model_and_tool_calls_under_it() {
         );
         let provider = match wire.0 {
             toolcrib_dialect::Dialect::AnthropicMessages => "anthropic",
-            _ => "openai",
+            toolcrib_dialect::Dialect::OpenaiChat | toolcrib_dialect::Dialect::OpenaiResponses => {
+                "openai"
+            }
         };
         let of = |at: usize| attributes(&spans[at].attributes);
         for (at, key, value) in [

@@ -44,14 +44,15 @@ pub fn for_review(
         });
     }
     for (member, value) in descriptor.as_object_mut().into_iter().flatten() {
-        match value {
-            Value::Array(tools) if member == "tools" => {
-                for tool in tools {
-                    let name = tool["name"].as_str().unwrap_or_default().to_owned();
-                    clean(tool, &name, remarks);
-                }
+        if member == "tools"
+            && let Value::Array(tools) = value
+        {
+            for tool in tools {
+                let name = tool["name"].as_str().unwrap_or_default().to_owned();
+                clean(tool, &name, remarks);
             }
-            value => clean(value, member, remarks),
+        } else {
+            clean(value, member, remarks);
         }
     }
     look(&tools(&descriptor), remarks);

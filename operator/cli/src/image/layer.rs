@@ -143,6 +143,10 @@ pub fn look(layer: impl Read, place: &ImagePath) -> Result<LayerEntry, LayerErro
         }
         let mut entry = entry?;
         let kind = entry.header().entry_type();
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "all other entries have a name, and are looked at below"
+        )]
         match kind {
             EntryType::GNULongName => {
                 let name = extension(&mut entry)?;

@@ -327,9 +327,9 @@ fn of_platform(list: &OciImageIndex, wanted: &Platform) -> anyhow::Result<String
 /// Converts an error of the library, whose text quotes the registry.
 fn library_error(error: oci_client::errors::OciDistributionError) -> anyhow::Error {
     use oci_client::errors::OciDistributionError as Library;
-    match error {
+    if let Library::RequestError(error) = error {
         // The causes are more precise than the error itself.
-        Library::RequestError(error) => error.into(),
-        error => anyhow::anyhow!(brief(&error.to_string())),
+        return error.into();
     }
+    anyhow::anyhow!(brief(&error.to_string()))
 }

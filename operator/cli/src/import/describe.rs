@@ -14,9 +14,9 @@ pub fn parse(text: &str) -> Result<Value, String> {
                 .map_err(|_| format!("is neither JSON nor YAML: {json}: correct it there"))?
         }
     };
-    match value {
-        Value::Object(_) => Ok(value),
-        _ => Err(
+    match value.is_object() {
+        true => Ok(value),
+        false => Err(
             "is not an object: write the descriptor's fields, such as version and tools".to_owned(),
         ),
     }

@@ -97,7 +97,7 @@ impl<'a> Schemas<'a> {
             Value::Object(members) => members,
             Value::Bool(true) => return json!({}),
             Value::Bool(false) => return json!({"not": {}}),
-            _ => {
+            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                 remarks.look(
                     &self.place,
                     "holds a schema that is none: anything is taken there",

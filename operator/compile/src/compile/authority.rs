@@ -51,7 +51,14 @@ impl Rule<'_> {
                 Code::DefaultsSurfaceNotDeclared,
                 "if the agent should have it",
             ),
-            _ => (Code::SurfaceNotDeclared, "or remove the rule"),
+            Kind::ToolGrant
+            | Kind::Surface
+            | Kind::Agent
+            | Kind::ModelProvider
+            | Kind::Service
+            | Kind::Secret
+            | Kind::ConfigMap
+            | Kind::Namespace => (Code::SurfaceNotDeclared, "or remove the rule"),
         };
         let message = format!(
             "agent {agent} does not declare surface {}: add it to the agent's spec.surfaces, {advice}",

@@ -165,11 +165,10 @@ fn absent_defaults(
     match objects.unusable(Kind::ToolDefaults, &theirs.key) {
         Some(Unusable { code, reason }) => finding(
             code,
-            match code {
-                Code::TooExpensive => {
-                    format!("the namespace's ToolDefaults are left out ({reason})")
-                }
-                _ => format!("the namespace's ToolDefaults cannot be decoded ({reason})"),
+            if code == Code::TooExpensive {
+                format!("the namespace's ToolDefaults are left out ({reason})")
+            } else {
+                format!("the namespace's ToolDefaults cannot be decoded ({reason})")
             },
         ),
         None if agent.spec.tool_defaults == Some(DefaultsUse::Include) => finding(

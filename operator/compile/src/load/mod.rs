@@ -183,7 +183,14 @@ impl Loader {
         };
         let namespace = match kind {
             Kind::Namespace => "",
-            _ => text("/metadata/namespace").unwrap_or(&self.namespace),
+            Kind::Surface
+            | Kind::Agent
+            | Kind::ToolGrant
+            | Kind::ToolDefaults
+            | Kind::ModelProvider
+            | Kind::Service
+            | Kind::Secret
+            | Kind::ConfigMap => text("/metadata/namespace").unwrap_or(&self.namespace),
         };
         let subject = Subject::new(kind, &ObjectRef::new(namespace, name));
         if let Some(first) = self.loaded.origins.get(&subject) {

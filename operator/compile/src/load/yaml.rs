@@ -96,12 +96,12 @@ fn as_kubectl(text: &str) -> Cow<'_, str> {
 fn rewritten(text: &str, replacement: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
     let words: Vec<(usize, Cow<'_, str>, String)> = Parser::new_from_str(text)
         .map_while(Result::ok)
-        .filter_map(|(event, span)| match event {
-            Event::Scalar(word, ScalarStyle::Plain, _, None) => {
-                let replacement = replacement(&word)?;
-                Some((span.start.index(), word, replacement))
-            }
-            _ => None,
+        .filter_map(|(event, span)| {
+            let Event::Scalar(word, ScalarStyle::Plain, _, None) = event else {
+                return None;
+            };
+            let replacement = replacement(&word)?;
+            Some((span.start.index(), word, replacement))
         })
         .collect();
     if words.is_empty() {

@@ -182,9 +182,11 @@ fn created(agent: &Agent) -> Option<Timestamp> {
 }
 
 fn written(errors: &[ReconcileError]) -> WriteOutcome {
-    let conflict = errors.iter().find_map(|error| match error {
-        ReconcileError::Apply(conflict @ ApplyError::Conflict { .. }) => Some(conflict.to_string()),
-        _ => None,
+    let conflict = errors.iter().find_map(|error| {
+        let ReconcileError::Apply(conflict @ ApplyError::Conflict { .. }) = error else {
+            return None;
+        };
+        Some(conflict.to_string())
     });
     match (conflict, errors.first()) {
         (Some(conflict), _) => WriteOutcome::Conflict(conflict),
@@ -203,6 +205,12 @@ fn chain(error: &ReconcileError) -> String {
         | ReconcileError::ReadSecret(_, kube::Error::Api(status)) => {
             format!("{error}: {}", status.message)
         }
-        other => other.to_string(),
+        ReconcileError::NotSynced
+        | ReconcileError::NotLeading
+        | ReconcileError::NotWatched(..)
+        | ReconcileError::ReadSecret(..)
+        | ReconcileError::Random(_)
+        | ReconcileError::Apply(_)
+        | ReconcileError::Report(_) => error.to_string(),
     }
 }

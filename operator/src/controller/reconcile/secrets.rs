@@ -126,10 +126,10 @@ pub(super) async fn read(context: &Context, compiled: &Compilation) -> SecretVer
 
 /// A short message that contains nothing of the response body.
 fn message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
+    if let kube::Error::Api(status) = error {
+        return status.message.clone();
     }
+    error.to_string()
 }
 
 /// The content of the current compiled Secret, if a source of the new one cannot be read.

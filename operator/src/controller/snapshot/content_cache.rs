@@ -362,7 +362,14 @@ impl ContentCache {
             }
             match kind {
                 Kind::Secret => self.secrets.forget(&key),
-                _ => self.config_maps.forget(&key),
+                Kind::ConfigMap => self.config_maps.forget(&key),
+                Kind::Surface
+                | Kind::Agent
+                | Kind::ToolGrant
+                | Kind::ToolDefaults
+                | Kind::ModelProvider
+                | Kind::Service
+                | Kind::Namespace => {}
             }
             self.out().insert((kind, key.clone()), version);
             moved.push(key);

@@ -75,7 +75,9 @@ impl<'a> Snapshot<'a> {
             (self.look)(&key);
             match &key {
                 Key::Object(kind, key) => self.take(*kind, key),
-                list => self.take_list(list),
+                Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::In(..) | Key::ServiceAt(_) => {
+                    self.take_list(&key);
+                }
             }
         }
         self.inputs.borrow()

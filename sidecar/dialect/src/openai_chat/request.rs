@@ -126,7 +126,13 @@ fn edited_choice(
                 ("type", json::quote("function")),
                 ("function", json::object(&[("name", json::quote(&name))])),
             ]),
-            _ => raw.to_string(),
+            ToolChoice::Unset
+            | ToolChoice::Auto
+            | ToolChoice::None
+            | ToolChoice::Required
+            | ToolChoice::AllowedAuto(_)
+            | ToolChoice::AllowedRequired(_)
+            | ToolChoice::Other => raw.to_string(),
         }),
         (None, None) => None,
     };

@@ -204,7 +204,16 @@ pub(super) fn broken(error: &DialectError) -> RunnerError {
             RunnerCode::UpstreamMalformed,
             "the model's answer is too large: ask for less at once",
         ),
-        _ => return unreadable(),
+        DialectError::NotUtf8
+        | DialectError::NotJson(_)
+        | DialectError::Missing(_)
+        | DialectError::WrongType { .. }
+        | DialectError::Repeated(_)
+        | DialectError::FieldRefused(_)
+        | DialectError::FieldReadsAs { .. }
+        | DialectError::ProviderSide(_)
+        | DialectError::HeldElsewhere(_)
+        | DialectError::StreamTooLarge { .. } => return unreadable(),
     };
     RunnerError::new(code, message)
 }

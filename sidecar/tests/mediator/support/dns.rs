@@ -121,9 +121,10 @@ async fn serve_udp(socket: UdpSocket, state: Arc<State>) {
         let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
         let question = Message::from_vec(&buffer[..length]).unwrap();
         for reply in state.replies("udp", &question) {
-            let socket = match reply {
-                Reply::FromElsewhere(_) => &elsewhere,
-                _ => &socket,
+            let socket = if let Reply::FromElsewhere(_) = reply {
+                &elsewhere
+            } else {
+                &socket
             };
             let answer = answer(&question, &reply, true);
             socket.send_to(&answer, from).await.unwrap();
