@@ -245,7 +245,7 @@ fn normalized_text_stays_as_it_is() {
 }
 
 #[test]
-fn surfaces_are_judged_whatever_they_are() {
+fn any_surface_is_checked_without_a_panic() {
     let seeds = texts(&[
         r#"{"apiVersion":"toolcrib.dev/v1alpha1","kind":"Surface","metadata":{"name":"reef","namespace":"pond"},"spec":{"url":"https://reef.test","descriptor":{"version":2,"tools":[{"name":"t","description":"d","tier":"ReadOnly","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}},"http":{"method":"GET","path":"/a/{a}"}}],"feeds":[{"name":"f","path":"/f","ttl":60}],"skillText":"s"}}}"#,
         "apiVersion: toolcrib.dev/v1alpha1\nkind: Surface\nmetadata: {name: reef, namespace: pond}\nspec: &a\n  url: https://reef.test\n  descriptor:\n    version: 2\n    tools: [{name: t, inputSchema: {}, http: {method: GET, path: /a}}]\n",

@@ -99,7 +99,7 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
 
     for record in [deleted, evicted, starved] {
         record.ended(platform)?;
-        record.has_what_ran()?;
+        record.check_executed_turn()?;
     }
     let status = platform.get(&["pod", "starved", "--namespace", HERE])?;
     let state = &status["status"]["containerStatuses"][0]["state"]["terminated"];
@@ -108,7 +108,7 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
     // These mediators write nothing at the end: the lines from before the call are there.
     for record in [crowded, killed] {
         record.ended(platform)?;
-        record.has_what_was_to_run()?;
+        record.intent()?;
     }
     // The kubelet evicted it, whatever phase the container's exit gives the pod.
     platform.eventually("the kubelet to say that it evicted", START, || {
@@ -199,7 +199,8 @@ impl Record {
         })
     }
 
-    fn has_what_was_to_run(&self) -> Result<Value> {
+    /// Returns the line that was written before the call.
+    fn intent(&self) -> Result<Value> {
         let text = self.text()?;
         let intent = intent_of(&lines(&text))
             .with_context(|| format!("{}: the call is not in the record:\n{text}", self.pod))?;
@@ -207,8 +208,9 @@ impl Record {
         Ok(intent)
     }
 
-    fn has_what_ran(&self) -> Result<()> {
-        let intent = self.has_what_was_to_run()?;
+    /// Checks that the record has the turn of the executed call.
+    fn check_executed_turn(&self) -> Result<()> {
+        let intent = self.intent()?;
         let text = self.text()?;
         let turn = turn_of(&lines(&text))
             .with_context(|| format!("{}: no turn in the record:\n{text}", self.pod))?;

@@ -127,7 +127,7 @@ fn an_unread_stdout(desk: &Desk) -> Result<()> {
         .eventually("a trade to be refused", START, || {
             let requests = desk.model_requests()?;
             let late = |request: &&Value| request["seq"].as_u64() > earlier;
-            let refused = requests.iter().filter(late).any(is_told_of_a_refusal);
+            let refused = requests.iter().filter(late).any(reports_a_refusal);
             Ok(PollResult::when(
                 refused,
                 format!("{} requests", requests.len()),
@@ -228,7 +228,7 @@ fn refusals(record: &[Value]) -> usize {
     record.iter().filter(refused).count()
 }
 
-fn is_told_of_a_refusal(request: &Value) -> bool {
+fn reports_a_refusal(request: &Value) -> bool {
     let messages = request["body"]["messages"].as_array();
     let last = messages.and_then(|messages| messages.last());
     last.is_some_and(|last| last["role"] == "tool" && last.to_string().contains("request_failed"))

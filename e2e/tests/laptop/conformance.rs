@@ -289,7 +289,7 @@ fn the_mediator_conforms_as_a_client() {
             for (_, path) in results(&into, "") {
                 let failed = failed(&path);
                 if !failed.is_empty() {
-                    println!("{scenario} {revision}:\n{}", said(&path));
+                    println!("{scenario} {revision}:\n{}", client_output(&path));
                 }
                 outcomes.insert((scenario.clone(), revision), failed);
             }
@@ -299,7 +299,7 @@ fn the_mediator_conforms_as_a_client() {
 }
 
 /// The output of our client in a run.
-fn said(results: &Path) -> String {
+fn client_output(results: &Path) -> String {
     ["stdout.txt", "stderr.txt"]
         .map(|name| fs::read_to_string(results.join(name)).unwrap_or_default())
         .concat()

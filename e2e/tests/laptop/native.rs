@@ -58,7 +58,8 @@ impl Client {
         Self { child, lines }
     }
 
-    fn says(&self) -> Value {
+    /// Waits for the next step that the program prints.
+    fn next_step(&self) -> Value {
         let line = self.lines.recv_timeout(DEADLINE).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
@@ -88,12 +89,12 @@ fn check_client(mode: &str, revision: &str) {
     let client = Client::start(&mediator, mode);
     let expected = json!({"revision": revision, "tools": [TOOL], "error": false,
         "result": market("analyst", "reader")});
-    assert_eq!(client.says(), expected);
+    assert_eq!(client.next_step(), expected);
     if mode == "auto" {
-        assert_eq!(client.says(), json!({"listening": true}));
+        assert_eq!(client.next_step(), json!({"listening": true}));
     }
     mediator.swap(&ungranted);
-    let gone = client.says();
+    let gone = client.next_step();
     assert_eq!(gone["tools"], json!([]));
     assert_eq!(gone["error"], true);
     assert_eq!(gone["result"]["error"]["code"], "permission_denied");
@@ -116,7 +117,7 @@ fn a_frameworks_agent_calls_tools_itself_and_its_model_requests_pass_unchanged()
     let laptop = Laptop::start(Script::parse(MARKET).unwrap());
     let version = Version::compiled(&laptop, &example(), "analyst");
     let mediator = Mediator::start(&version.native("mode", json!("Native")));
-    let said = Client::start(&mediator, "agent").says();
+    let said = Client::start(&mediator, "agent").next_step();
     assert_eq!(said["calls"], json!([TOOL]));
     let answer: Value = serde_json::from_str(said["answer"].as_str().unwrap()).unwrap();
     assert_eq!(answer, market("analyst", "reader"));

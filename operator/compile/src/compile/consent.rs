@@ -134,7 +134,7 @@ spec:
 "#;
 
     #[test]
-    fn whether_a_foreign_surface_exists_is_not_told_without_its_owners_consent() {
+    fn a_foreign_surface_without_consent_is_not_revealed() {
         let told = |lake: &str, undecodable: bool| {
             let texts = [POND, lake].map(|text| ("world.yaml".to_owned(), text.to_owned()));
             let mut inputs = load(texts, Settings::default()).inputs;
