@@ -16,7 +16,7 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use kube::api::{Api, PostParams};
 use reqwest::tls::TlsInfo;
-use rustls_pki_types::CertificateDer;
+use rustls::pki_types::CertificateDer;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
