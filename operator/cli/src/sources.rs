@@ -125,10 +125,9 @@ pub fn loaded_into(
     let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
     let loaded = admitted(load_into(texts, settings, namespace));
     if let Some(error) = loaded.errors.first() {
-        let (path, number) = (&error.origin.path, error.origin.document);
         return Err(Failure::usage(format_args!(
-            "{path}, document {number}: {}",
-            error.message
+            "{}: {}",
+            error.origin, error.message
         )));
     }
     Ok(loaded)

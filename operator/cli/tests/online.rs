@@ -103,7 +103,7 @@ fn documents(case: &Path) -> Vec<Value> {
             // A text that is no YAML cannot be applied.
             toolcrib_compile::yaml::documents(&text)
                 .into_iter()
-                .map_while(Result::ok)
+                .map_while(|document| document.value.ok())
         })
         .flat_map(|document| match document["items"].as_array() {
             Some(items) => items.clone(),
@@ -371,7 +371,7 @@ spec: {endpoints: [{dialect: OpenAI, url: "https://model.test/v1"}], auth: None}
 
 fn values(text: &str) -> Vec<Value> {
     let documents = toolcrib_compile::yaml::documents(text).into_iter();
-    documents.map(|document| document.unwrap()).collect()
+    documents.map(|document| document.value.unwrap()).collect()
 }
 
 #[tokio::test]

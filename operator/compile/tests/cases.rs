@@ -76,12 +76,7 @@ fn check(case: &Path) {
 fn describe(loaded: &LoadResult) -> String {
     let mut out = String::new();
     for error in &loaded.errors {
-        writeln!(
-            out,
-            "document {} of {}: {}",
-            error.origin.document, error.origin.path, error.message
-        )
-        .expect("text grows");
+        writeln!(out, "{}: {}", error.origin, error.message).expect("text grows");
     }
     let compiled = compile_all(&loaded.inputs);
     let mut diagnostics: Vec<Diagnostic> = loaded.diagnostics.clone();

@@ -97,8 +97,8 @@ fn existing_texts(args: &ImportArgs) -> Result<Vec<(String, String)>, Failure> {
     match loaded.errors.first() {
         None => Ok(texts),
         Some(error) => Err(Failure::usage(format_args!(
-            "{}, document {}: {}",
-            error.origin.path, error.origin.document, error.message
+            "{}: {}",
+            error.origin, error.message
         ))),
     }
 }

@@ -52,10 +52,7 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
     let mut pods = Vec::new();
     let mut code = ExitCode::SUCCESS;
     for document in &loaded.others {
-        let place = format!(
-            "{}, document {}",
-            document.origin.path, document.origin.document
-        );
+        let place = document.origin.to_string();
         let Some(pod) = pod_of(document, namespace)
             .with_context(|| place.clone())
             .map_err(Failure::Usage)?

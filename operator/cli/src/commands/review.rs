@@ -26,8 +26,10 @@ pub fn reviewed(of: &SurfaceName<'_>, paths: &[PathBuf]) -> Result<Option<Value>
     let mut found = None;
     for (path, text) in sources::read(paths).map_err(Failure::Usage)? {
         for document in yaml::documents(&text) {
-            let object =
-                document.map_err(|message| Failure::usage(format_args!("{path}: {message}")))?;
+            let line = document.line;
+            let object = document
+                .value
+                .map_err(|message| Failure::usage(format_args!("{path}:{line}: {message}")))?;
             let metadata = &object["metadata"];
             let namespace = metadata["namespace"].as_str().unwrap_or("default");
             if object["kind"] == "Surface"

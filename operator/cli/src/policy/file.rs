@@ -128,13 +128,12 @@ pub fn tests(loaded: &LoadResult) -> anyhow::Result<Vec<(Origin, ToolTest)>> {
 }
 
 fn read(version: &str, origin: Origin, value: &Value) -> anyhow::Result<(Origin, ToolTest)> {
-    let place = format!("{}, document {}", origin.path, origin.document);
     let kind = value["kind"].as_str().unwrap_or_default();
     if version != API_VERSION || kind != KIND {
-        bail!("{place}: is {kind} of {version}; this release knows {KIND} of {API_VERSION}");
+        bail!("{origin}: is {kind} of {version}; this release knows {KIND} of {API_VERSION}");
     }
     let test =
-        decode_own(KIND, HELP, &value.to_string()).map_err(|error| anyhow!("{place}: {error}"))?;
+        decode_own(KIND, HELP, &value.to_string()).map_err(|error| anyhow!("{origin}: {error}"))?;
     Ok((origin, test))
 }
 
@@ -155,11 +154,11 @@ mod tests {
         edit(&mut test);
         let origin = Origin {
             path: "pond.yaml".to_owned(),
-            document: 2,
+            line: 2,
         };
         let error = read(API_VERSION, origin, &test).expect_err(expected);
         let said = error.to_string();
-        assert_eq!(said, format!("pond.yaml, document 2: {expected}"));
+        assert_eq!(said, format!("pond.yaml:2: {expected}"));
     }
 
     #[test]

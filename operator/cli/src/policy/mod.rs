@@ -70,12 +70,11 @@ pub fn test(args: &TestArgs) -> Result<ExitCode, Failure> {
 }
 
 fn run(loaded: &LoadResult, origin: &Origin, test: &ToolTest) -> Result<Vec<Report>, Failure> {
-    let place = format!("{}, document {}", origin.path, origin.document);
     let namespace = test.metadata.namespace.as_deref().unwrap_or("default");
     let agent = ObjectRef::new(namespace, test.spec.agent.clone());
     let compilation = compile(&loaded.inputs, &agent).ok_or_else(|| {
         Failure::usage(format_args!(
-            "{place}: spec.agent: there is no Agent {agent} in the files"
+            "{origin}: spec.agent: there is no Agent {agent} in the files"
         ))
     })?;
     test.spec
@@ -83,7 +82,7 @@ fn run(loaded: &LoadResult, origin: &Origin, test: &ToolTest) -> Result<Vec<Repo
         .iter()
         .map(|case| {
             report(loaded, &compilation, origin, test, case)
-                .with_context(|| format!("{place}: {}", case.title()))
+                .with_context(|| format!("{origin}: {}", case.title()))
                 .map_err(Failure::Usage)
         })
         .collect()
@@ -131,8 +130,7 @@ fn text(reports: &[Report]) -> String {
         if report.passed {
             continue;
         }
-        let (path, document) = (&report.origin.path, report.origin.document);
-        lines.push(format!("     in {path}, document {document}"));
+        lines.push(format!("     in {}", report.origin));
         lines.push(format!(
             "     {} calls {} {}",
             report.agent, report.call, report.arguments

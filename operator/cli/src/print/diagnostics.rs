@@ -1,8 +1,8 @@
 //! Prints diagnostics to standard error, in one or two lines each.
 
-use std::{collections::BTreeMap, io::IsTerminal as _};
+use std::io::IsTerminal as _;
 
-use toolcrib_compile::{Diagnostic, LoadResult, Severity, Subject};
+use toolcrib_compile::{Diagnostic, LoadResult, Severity};
 
 use super::plain;
 
@@ -29,24 +29,14 @@ pub fn findings<'a>(
     loaded: &'a LoadResult,
     diagnostics: impl IntoIterator<Item = &'a Diagnostic>,
 ) -> Findings {
-    let places: BTreeMap<&Subject, String> = loaded
-        .origins
-        .iter()
-        .map(|(subject, origin)| {
-            (
-                subject,
-                format!("{}, document {}", origin.path, origin.document),
-            )
-        })
-        .collect();
     let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let mut all: Vec<&Diagnostic> = loaded.diagnostics.iter().chain(diagnostics).collect();
     all.sort();
     all.dedup();
     for diagnostic in &all {
         eprintln!("{}", line(diagnostic, color));
-        if let Some(place) = places.get(&diagnostic.object) {
-            eprintln!("  in {place}");
+        if let Some(origin) = loaded.origins.get(&diagnostic.object) {
+            eprintln!("  in {origin}");
         }
     }
     let errors = all
@@ -82,7 +72,7 @@ fn line(diagnostic: &Diagnostic, color: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolcrib_compile::{Code, Kind, ObjectRef};
+    use toolcrib_compile::{Code, Kind, ObjectRef, Subject};
 
     use super::*;
 

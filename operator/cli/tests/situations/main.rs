@@ -264,7 +264,7 @@ fn example(namespace: &str, desk: u16, model: u16) -> Objects {
         .replace("4000", &desk.to_string())
         .replace("8080", &model.to_string());
     let documents = toolcrib_compile::yaml::documents(&text).into_iter();
-    let mut objects: Vec<Value> = documents.map(Result::unwrap).collect();
+    let mut objects: Vec<Value> = documents.map(|it| it.value.unwrap()).collect();
     objects.retain(|one| {
         let name = one["metadata"]["name"].as_str().unwrap();
         one["kind"] != "Deployment" && !name.contains("executor")

@@ -7,6 +7,7 @@
 pub mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -47,11 +48,21 @@ pub struct LoadResult {
     pub errors: Vec<DocumentError>,
 }
 
-/// Origin of a document: the path as given, and its number in the file, from 1.
+/// The place of a document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
+    /// As it was given.
     pub path: String,
-    pub document: usize,
+    /// The line in which the document's content begins, from 1; in a [`DocumentError`], the line of
+    /// the fault where the parser knows it.
+    pub line: usize,
+}
+
+impl fmt::Display for Origin {
+    /// `pond.yaml:12`, which editors and terminals open at that line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.path, self.line)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -111,12 +122,12 @@ struct Loader {
 
 impl Loader {
     fn file(&mut self, path: &str, text: &str) {
-        for (index, document) in yaml::documents(text).into_iter().enumerate() {
+        for document in yaml::documents(text) {
             let origin = Origin {
                 path: path.to_owned(),
-                document: index + 1,
+                line: document.line,
             };
-            match document {
+            match document.value {
                 Ok(Value::Null) => {}
                 Ok(value) => self.document(&origin, value),
                 Err(message) => self.loaded.errors.push(DocumentError { origin, message }),
@@ -198,10 +209,7 @@ impl Loader {
                 &subject,
                 "metadata.name",
                 Code::Duplicate,
-                format!(
-                    "is declared in {}, document {}, and again in {}, document {}: keep one",
-                    first.path, first.document, origin.path, origin.document
-                ),
+                format!("is declared in {first} and again in {origin}: keep one"),
             );
         }
         self.loaded.origins.insert(subject.clone(), origin.clone());

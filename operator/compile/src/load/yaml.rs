@@ -18,24 +18,57 @@ use serde_json::Value;
 /// Limit on open `[` and `{`. It is the limit of the JSON parser for all levels.
 const MAX_OPEN_BRACKETS: usize = 128;
 
-/// Returns the documents of a text as JSON with merge keys applied, up to the first document that
-/// cannot be parsed.
-pub fn documents(text: &str) -> Vec<Result<Value, String>> {
+/// A document of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// The line in which its content begins, from 1. Of a document that cannot be read, the line of
+    /// the fault.
+    pub line: usize,
+    /// JSON with merge keys applied, or the fault and its cure.
+    pub value: Result<Value, String>,
+}
+
+/// Reads the documents of a text, up to the first that cannot be read.
+pub fn documents(text: &str) -> Vec<Document> {
     if let Err(error) = check_nesting(text) {
-        return vec![Err(error)];
+        let value = Err(error);
+        return vec![Document { line: 1, value }];
     }
     let text = as_kubectl(text);
+    let mut lines = first_lines(&text).into_iter();
     let mut documents = Vec::new();
     for document in serde_yaml::Deserializer::from_str(&text) {
-        let document = parse(document);
-        let is_last = document.is_err();
-        documents.push(document);
-        if is_last {
-            // After a syntax error the parser's position is lost.
-            break;
+        // A text without any content is a document for one parser, and none for the other.
+        let line = lines.next().unwrap_or(1);
+        match parse(document) {
+            Ok(value) => documents.push(Document {
+                line,
+                value: Ok(value),
+            }),
+            Err(fault) => {
+                documents.push(Document {
+                    line: fault.line.unwrap_or(line),
+                    value: Err(fault.message),
+                });
+                // After a syntax error the parser's position is lost.
+                break;
+            }
         }
     }
     documents
+}
+
+/// Returns the line of the first content of each document.
+fn first_lines(text: &str) -> Vec<usize> {
+    let mut lines = Vec::new();
+    let mut begins = false;
+    for (event, span) in Parser::new_from_str(text).map_while(Result::ok) {
+        if begins {
+            lines.push(span.start.line());
+        }
+        begins = matches!(event, Event::DocumentStart(_));
+    }
+    lines
 }
 
 /// Refuses a text whose lists and maps nest too deeply in brackets. `serde_yaml` checks all open
@@ -77,14 +110,29 @@ pub fn to_string(value: &impl Serialize) -> Result<String, serde_yaml::Error> {
 /// What to do about a text that is no YAML. The reader names a line; the fault may be above it.
 pub const CURE: &str = "look at that line and at the ones above it: indent with spaces, all fields of an object alike; write each key once; close each quote and bracket; put a text with `: `, ` #` or `{{` into quotes";
 
-fn parse(document: serde_yaml::Deserializer<'_>) -> Result<Value, String> {
-    let mut value = serde_yaml::Value::deserialize(document)
-        .map_err(|error| format!("cannot be read as YAML: {error}; {CURE}"))?;
+/// The reason why a document cannot be read.
+struct Fault {
+    /// `None`: somewhere in the document.
+    line: Option<usize>,
+    message: String,
+}
+
+fn parse(document: serde_yaml::Deserializer<'_>) -> Result<Value, Fault> {
+    let anywhere = |message| Fault {
+        line: None,
+        message,
+    };
+    let mut value = serde_yaml::Value::deserialize(document).map_err(|error| Fault {
+        line: error.location().map(|place| place.line()),
+        message: format!("cannot be read as YAML: {error}; {CURE}"),
+    })?;
     value.apply_merge().map_err(|error| {
-        format!("{error}: write a map, or an alias of one (`*NAME`), after `<<:`")
+        anywhere(format!(
+            "{error}: write a map, or an alias of one (`*NAME`), after `<<:`"
+        ))
     })?;
     serde_json::to_value(value)
-        .map_err(|error| format!("{error}: write keys of maps as texts, in quotes"))
+        .map_err(|error| anywhere(format!("{error}: write keys of maps as texts, in quotes")))
 }
 
 fn as_kubectl(text: &str) -> Cow<'_, str> {
@@ -196,6 +244,11 @@ mod tests {
 
     use super::*;
 
+    fn values(text: &str) -> Vec<Result<Value, String>> {
+        let documents = documents(text).into_iter();
+        documents.map(|document| document.value).collect()
+    }
+
     #[track_caller]
     fn check(text: &str, expected: &str) {
         assert_eq!(as_kubectl(text), expected);
@@ -256,14 +309,22 @@ mod tests {
     #[test]
     fn deeply_nested_brackets_are_refused() {
         for piece in ["[", "{a: ", "[{a: "] {
-            let read = documents(&piece.repeat(100_000));
+            let read = values(&piece.repeat(100_000));
             let [Err(error)] = &read[..] else {
                 panic!("{read:?}");
             };
             assert!(error.contains("more than 128 brackets"), "{error}");
         }
         let closed = format!("{}{}", "[".repeat(300), "]".repeat(300));
-        assert!(documents(&closed)[0].is_err());
+        assert!(values(&closed)[0].is_err());
+    }
+
+    #[test]
+    fn a_fault_has_its_line() {
+        let lines = |text| -> Vec<usize> { documents(text).iter().map(|it| it.line).collect() };
+        assert_eq!(lines("a: 1\n---\n\nb: 1\nc: [1\nd: 2\n"), [1, 6]);
+        assert_eq!(lines("a: 1\n---\nb: 1\nb: 2\n"), [1, 3]);
+        assert_eq!(lines("# c\n---\n# d\n{[1]: 2}\n"), [4]);
     }
 
     #[test]
@@ -271,7 +332,7 @@ mod tests {
         let brackets = "[{".repeat(500);
         let text = format!("# {brackets}\na: '{brackets}'\nb: [1, 2]\n");
         let expected = json!({"a": brackets, "b": [1, 2]});
-        assert_eq!(documents(&text), [Ok(expected)]);
+        assert_eq!(values(&text), [Ok(expected)]);
     }
 
     #[test]
@@ -282,7 +343,7 @@ mod tests {
         });
         let text = to_string(&value).expect("plain data");
         assert!(text.contains("'yes':") && text.contains("- 'no'"), "{text}");
-        assert_eq!(documents(&text), [Ok(value)], "{text}");
+        assert_eq!(values(&text), [Ok(value)], "{text}");
     }
 
     proptest! {
@@ -292,7 +353,38 @@ mod tests {
         ) {
             let value = json!({ word.clone(): [word] });
             let text = to_string(&value).expect("plain data");
-            prop_assert_eq!(documents(&text), [Ok(value)], "{}", text);
+            prop_assert_eq!(values(&text), [Ok(value)], "{}", text);
+        }
+
+        #[test]
+        fn a_document_has_the_line_in_which_its_content_begins(
+            parts in prop::collection::vec(
+                (0..7_usize, prop_oneof![Just("---\n"), Just("--- # c\n"), Just("...\n---\n"), Just("---\n---\n")]),
+                1..6,
+            ),
+            has_first_separator: bool,
+        ) {
+            const BEFORE: [&str; 7] = ["", "\n", "# c\n", "\n# c\n\n", "  # c\n", "# yes: 0777\n", "#\n#\n"];
+            let mut text = String::new();
+            for (at, (before, separator)) in parts.iter().enumerate() {
+                match (at, has_first_separator) {
+                    (0, false) => {}
+                    (0, true) => text.push_str("---\n"),
+                    (_, _) => text.push_str(separator),
+                }
+                text.push_str(BEFORE[*before]);
+                text.push_str(&format!("at: {at}\nyes: |\n  - a\n\nb: \"c\n  d\"\n"));
+            }
+            let mut seen = 0;
+            for document in documents(&text) {
+                let value = document.value.expect("YAML");
+                if let Some(at) = value["at"].as_u64() {
+                    let line = text.lines().nth(document.line - 1);
+                    prop_assert_eq!(line, Some(&*format!("at: {at}")), "{}", text);
+                    seen += 1;
+                }
+            }
+            prop_assert_eq!(seen, parts.len());
         }
 
         #[test]
