@@ -5,10 +5,9 @@
 
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Value, json};
-use toolcrib_compile::{Settings, compile_all, load};
 
-use crate::admitted::admitted;
 use crate::args::Platform;
+use crate::commands;
 use crate::commands::review::{self, Listing, SurfaceName};
 use crate::image;
 use crate::import::{self, ImportOptions, PodImport};
@@ -55,13 +54,13 @@ services:
 }
 
 fn imported(read: PodImport, given: &ImportOptions) -> Option<usize> {
-    let (files, findings) = read.translate(given);
+    let translated = read.translate(given);
+    let files = translated.files.iter();
     let texts = files
-        .iter()
-        .filter_map(|file| Some((file.name.to_owned(), file.text().ok()?)));
-    let loaded = admitted(load(texts, Settings::default()));
-    let compiled = compile_all(&loaded.inputs);
-    Some(findings.len() + loaded.diagnostics.len() + compiled.len())
+        .filter_map(|file| Some((file.name.to_owned(), file.text().ok()?)))
+        .collect();
+    let report = commands::import::check(translated, texts);
+    Some(report.findings.len() + report.loaded.diagnostics.len())
 }
 
 /// Reads a file of variables.

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
             "files_are_replaced_only_with_force",
             files_are_replaced_only_with_force,
         )
+        .test("each_fault_is_one_message", each_fault_is_one_message)
         .run()
 }
 
@@ -139,4 +140,156 @@ fn files_are_replaced_only_with_force() {
     assert_ne!(first, 2);
     assert_eq!(ran(&[]), 2);
     assert_eq!(ran(&["--force"]), first);
+}
+
+/// The translation and the compiler find the same faults: the compiler finds what they do to the
+/// objects.
+fn each_fault_is_one_message() {
+    const POD: &str = "\
+x-claw: {pod: pond}
+services:
+  lake: {image: lake:1, expose: [80]}
+  otter:
+    image: otter:1
+    x-claw:
+      cllama: passthrough
+      tools: [lake]
+      models: {primary: anthropic/claude-sonnet-4, fallback: anthropic/claude-haiku-4}
+";
+    const DESCRIPTOR: &str = r#"{"version": 2, "tools": [
+        {"name": "swim", "inputSchema": {"type": "object", "properties": {}}, "http": {"method": "GET", "path": "/swim"}}
+    ], "feeds": [{"name": "tides", "path": "/tides", "ttl": 60}]}"#;
+    let long = format!("primary: anthropic/{}", "x".repeat(300));
+    // A text of the pod file or of the descriptor, the text in its place, and the fault.
+    let cases = [
+        (
+            "[lake]",
+            "[nowhere]",
+            "pod.yml:6: error: nowhere is none of the file's services",
+        ),
+        ("[80]", "[0]", "pod.yml:3: error: a port is \"0\""),
+        ("[80]", "[70000]", "pod.yml:3: error: a port is \"70000\""),
+        (
+            ", expose: [80]",
+            "",
+            "pod.yml:3: error: no port of lake is known",
+        ),
+        (
+            "  otter:",
+            "  lake_: {image: i, expose: [81]}\n  otter:",
+            "pod.yml:4: error: lake_ and lake would both",
+        ),
+        (
+            "[lake]",
+            "[{service: lake, allow: [dive]}]",
+            "error[ToolNotFound] ToolGrant pond/otter",
+        ),
+        (
+            "[lake]",
+            "[lake]\n      feeds: [{source: lake, path: /f, ttl: 0}]",
+            "error[InvalidFeed] Surface pond/lake",
+        ),
+        (
+            "[lake]",
+            "[lake]\n      tool-policy: {max-rounds: 5000}",
+            "error[InvalidValue] Agent pond/otter",
+        ),
+        (
+            "[lake]",
+            "[lake]\n      tool-policy: {max-tool-result-bytes: 999999999999}",
+            "error[Undecodable] Agent pond/otter",
+        ),
+        (
+            "anthropic/claude-sonnet-4, fallback: anthropic",
+            "cave/a, fallback: cave",
+            "pod.yml:6: error: the provider cave of model cave/a",
+        ),
+        (
+            "anthropic/claude-sonnet-4, fallback: anthropic/claude-haiku-4",
+            "sonnet",
+            "pod.yml:6: error: the model sonnet names no provider",
+        ),
+        (
+            "anthropic/claude-sonnet-4, fallback: anthropic/claude-haiku-4",
+            "''",
+            "pod.yml:9: error: models: primary names no model",
+        ),
+        (
+            "primary: anthropic/claude-sonnet-4",
+            &long,
+            "error[InvalidValue] Agent pond/otter",
+        ),
+        (
+            "      models: {primary: anthropic/claude-sonnet-4, fallback: anthropic/claude-haiku-4}\n",
+            "",
+            "pod.yml: error: no model provider is named",
+        ),
+        (
+            DESCRIPTOR,
+            "{",
+            "pod.yml: error: descriptor of lake: is neither JSON nor YAML",
+        ),
+        (
+            DESCRIPTOR,
+            "[]",
+            "pod.yml: error: descriptor of lake: is not an object",
+        ),
+        (
+            "\"version\": 2",
+            "\"version\": 9",
+            "error[UnsupportedDescriptorVersion] Surface pond/lake",
+        ),
+        (
+            "\"ttl\": 60",
+            "\"ttl\": \"soon\"",
+            "pod.yml: error: descriptor of lake: the ttl \"soon\" of feed 0",
+        ),
+        (
+            "\"version\": 2",
+            "\"version\": 2, \"auth\": {\"type\": \"header\", \"env\": \"KEY\"}",
+            "error[InvalidValue] Surface pond/lake",
+        ),
+        (
+            "\"version\": 2",
+            "\"version\": 2, \"auth\": {\"type\": \"bearer\", \"env\": \"a key/\"}",
+            "error[InvalidValue] Surface pond/lake",
+        ),
+    ];
+    let errors = |pod: &str, descriptor: Option<&str>| -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("pod.yml"), pod).unwrap();
+        let mut arguments = vec!["import", "pod.yml"];
+        if let Some(descriptor) = descriptor {
+            fs::write(folder.path().join("lake.json"), descriptor).unwrap();
+            arguments.extend(["--describe", "lake=lake.json"]);
+        }
+        let output = run(folder.path(), &arguments);
+        let said = text(&output.stderr);
+        let is_error = |line: &&str| line.contains(" error: ") || line.starts_with("error[");
+        let errors: Vec<String> = said.lines().filter(is_error).map(String::from).collect();
+        let code = output.status.code();
+        assert_eq!(code, Some(i32::from(!errors.is_empty())), "{said}");
+        errors
+    };
+    assert_eq!(errors(POD, Some(DESCRIPTOR)), [""; 0]);
+    for (old, new, fault) in cases {
+        let pod = POD.replacen(old, new, 1);
+        let descriptor = DESCRIPTOR.replacen(old, new, 1);
+        assert!(pod != POD || descriptor != DESCRIPTOR, "{old}");
+        let found = errors(&pod, Some(&descriptor));
+        let [error] = &found[..] else {
+            panic!("{new}: {found:#?}");
+        };
+        assert!(error.starts_with(fault), "{new}: {error}");
+    }
+    let no_descriptor = errors(POD, None);
+    assert_eq!(no_descriptor.len(), 1, "{no_descriptor:#?}");
+    assert!(no_descriptor[0].starts_with("pod.yml:3: error: lake has no descriptor here"));
+    // The same in an agent's feeds.
+    let pod = POD.replace(
+        "[lake]",
+        "[lake]\n      feeds: [{source: lake, name: tides}]",
+    );
+    let no_descriptor = errors(&pod, None);
+    assert_eq!(no_descriptor.len(), 1, "{no_descriptor:#?}");
 }

@@ -23,7 +23,8 @@ use crate::{
     args::ImportArgs,
     failure::Failure,
     import::{
-        self, ExistingObjects, File, ImportOptions, PodImport, SecretValues, Weight, describe,
+        self, ExistingObjects, File, Finding, ImportOptions, PodImport, PodObjects, SecretValues,
+        Weight, describe,
     },
     print, sources,
 };
@@ -53,42 +54,51 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
     }
     let existing = existing_texts(args)?;
     let given = given(args, &mut read, &existing)?;
-    let (files, findings) = read.translate(&given);
+    let translated = read.translate(&given);
 
     let mut texts = Vec::new();
-    for file in &files {
+    for file in &translated.files {
         let text = file.text().context("an object does not print as YAML")?;
         texts.push((file.name.to_owned(), text));
     }
     match &args.output_dir {
-        Some(folder) => write(folder, args.force, &files, &texts)?,
+        Some(folder) => write(folder, args.force, &translated.files, &texts)?,
         None => print(&texts)?,
     }
-    for finding in &findings {
+    texts.extend(existing);
+    let report = check(translated, texts);
+    for finding in &report.findings {
         let colon = if finding.line == 0 { ": " } else { ":" };
         eprintln!("{shown}{colon}{finding}");
     }
-    let loaded = admitted(load(texts.into_iter().chain(existing), Settings::default()));
-    let compiled = check(&loaded);
-    let is_whole = findings
+    let is_whole = report
+        .findings
         .iter()
         .all(|finding| finding.weight != Weight::Error);
-    Ok(if is_whole {
-        compiled
-    } else {
-        ExitCode::from(1)
-    })
+    let checked = print::findings(&report.loaded, []).exit_code();
+    Ok(if is_whole { checked } else { ExitCode::from(1) })
 }
 
-/// Prints the findings that the API server and the compiler would report on the result.
-fn check(loaded: &LoadResult) -> ExitCode {
-    let all = compile_all(&loaded.inputs);
-    let mut found = of_objects(&loaded.inputs);
-    found.extend(
-        all.values()
-            .flat_map(|compilation| compilation.diagnostics.clone()),
-    );
-    print::findings(loaded, &found).exit_code()
+/// The faults of a pod file, each once.
+pub struct Report {
+    pub findings: Vec<Finding>,
+    /// The findings of the API server and the compiler are in its `diagnostics`.
+    pub loaded: LoadResult,
+}
+
+/// Checks the objects as the API server and the compiler do. `texts` are those of all files and of
+/// the objects beside them.
+pub fn check(objects: PodObjects, texts: Vec<(String, String)>) -> Report {
+    let mut loaded = admitted(load(texts, Settings::default()));
+    let compiled = compile_all(&loaded.inputs).into_values();
+    let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
+    diagnostics.extend(of_objects(&loaded.inputs));
+    diagnostics.extend(compiled.flat_map(|compilation| compilation.diagnostics));
+    diagnostics.sort();
+    diagnostics.dedup();
+    let (findings, diagnostics) = objects.report(diagnostics);
+    loaded.diagnostics = diagnostics;
+    Report { findings, loaded }
 }
 
 fn existing_texts(args: &ImportArgs) -> Result<Vec<(String, String)>, Failure> {

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::finding::Findings;
+use super::finding::{Cause, Findings, Weight};
+use super::names::dns_label;
 
 /// Parses a descriptor; JSON is YAML too.
 pub fn parse(text: &str) -> Result<Value, String> {
@@ -35,15 +36,20 @@ pub fn adapt(descriptor: &mut Value, skill: Option<String>, service: &str, found
         members.insert("skillText".to_owned(), text.into());
     }
     let feeds = descriptor.get_mut("feeds").and_then(Value::as_array_mut);
-    for feed in feeds.into_iter().flatten() {
+    for (at, feed) in feeds.into_iter().flatten().enumerate() {
         let Some(written) = feed.get("ttl").and_then(Value::as_str) else {
             continue;
         };
         match super::pod::duration_seconds(written) {
             Some(seconds) => feed["ttl"] = seconds.into(),
-            None => found.error(
+            None => found.add_cause(
                 0,
-                format!("descriptor of {service}: the feed's ttl {written:?} is no duration: write seconds, or a text such as 5m"),
+                Weight::Error,
+                format!("descriptor of {service}: the ttl {written:?} of feed {at} is no duration: write seconds, or a text such as 5m"),
+                Cause::SurfaceField(
+                    dns_label(service),
+                    format!("spec.descriptor.feeds[{at}].ttl"),
+                ),
             ),
         }
     }

@@ -1,5 +1,6 @@
 //! Findings of a translation for the user, each with its line.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The severity of a finding.
@@ -19,6 +20,22 @@ pub struct Finding {
     pub line: usize,
     pub weight: Weight,
     pub message: String,
+    pub cause: Option<Cause>,
+}
+
+/// The fault of a finding. It has effects in the objects: those are not reported again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// A port of this service cannot be read.
+    Port(String),
+    /// No Surface of this name is written, or it has no descriptor.
+    Surface(String),
+    /// This field of a Surface is wrong.
+    SurfaceField(String, String),
+    /// No ModelProvider of this name is known. Without a name: a model is not named.
+    Provider(String),
+    /// No ModelProvider is known.
+    AnyProvider,
 }
 
 impl fmt::Display for Finding {
@@ -38,34 +55,78 @@ impl fmt::Display for Finding {
 
 /// Collects findings.
 #[derive(Debug, Default)]
-pub struct Findings(Vec<Finding>);
+pub struct Findings {
+    all: Vec<Finding>,
+    causes: BTreeSet<Cause>,
+}
 
 impl Findings {
     pub fn note(&mut self, line: usize, message: impl Into<String>) {
-        self.add(line, Weight::Note, message.into());
+        self.add(line, Weight::Note, message.into(), None);
     }
 
     pub fn warning(&mut self, line: usize, message: impl Into<String>) {
-        self.add(line, Weight::Warning, message.into());
+        self.add(line, Weight::Warning, message.into(), None);
     }
 
     pub fn error(&mut self, line: usize, message: impl Into<String>) {
-        self.add(line, Weight::Error, message.into());
+        self.add(line, Weight::Error, message.into(), None);
     }
 
-    fn add(&mut self, line: usize, weight: Weight, message: String) {
-        self.0.push(Finding {
+    /// Adds a finding of a fault that has effects.
+    pub fn add_cause(
+        &mut self,
+        line: usize,
+        weight: Weight,
+        message: impl Into<String>,
+        cause: Cause,
+    ) {
+        self.causes.insert(cause.clone());
+        self.add(line, weight, message.into(), Some(cause));
+    }
+
+    /// Adds an error, unless a finding names its cause already.
+    pub fn error_once(&mut self, line: usize, message: impl Into<String>, cause: Cause) {
+        if !self.causes.contains(&cause) {
+            self.add_cause(line, Weight::Error, message, cause);
+        }
+    }
+
+    /// Notes that one fault has another as its effect. False: no finding names the first.
+    pub fn has_effect(&mut self, cause: &Cause, effect: Cause) -> bool {
+        let is_known = self.causes.contains(cause);
+        if is_known {
+            self.causes.insert(effect);
+        }
+        is_known
+    }
+
+    fn add(&mut self, line: usize, weight: Weight, message: String, cause: Option<Cause>) {
+        self.all.push(Finding {
             line,
             weight,
             message,
+            cause,
         });
+    }
+
+    pub fn causes(&self) -> &BTreeSet<Cause> {
+        &self.causes
+    }
+
+    /// Makes the findings of a cause errors.
+    pub fn make_error(&mut self, cause: &Cause) {
+        let findings = self.all.iter_mut();
+        for finding in findings.filter(|finding| finding.cause.as_ref() == Some(cause)) {
+            finding.weight = Weight::Error;
+        }
     }
 
     /// Returns the findings by line, without duplicates: an anchor that is used twice has one
     /// fault.
     pub fn into_sorted(mut self) -> Vec<Finding> {
-        self.0.sort();
-        self.0.dedup();
-        self.0
+        self.all.sort();
+        self.all.dedup();
+        self.all
     }
 }

@@ -5,8 +5,10 @@
 //! reading the files that the pod file names, and compiling the result (`commands::import`).
 
 pub mod describe;
+mod effects;
 mod file;
 mod finding;
+mod names;
 mod pod;
 mod providers;
 mod secrets;
@@ -17,12 +19,15 @@ mod yaml;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use toolcrib_compile::Diagnostic;
 
 pub use file::File;
+use finding::Cause;
 pub use finding::{Finding, Findings, Weight};
+pub use names::dns_label;
 pub use pod::{At, PodFile};
 pub use providers::KnownProvider;
-pub use translate::{dns_label, namespace};
+pub use translate::namespace;
 pub use variables::{Values, dotenv};
 pub use yaml::YamlError;
 
@@ -100,13 +105,34 @@ impl PodImport {
 
     /// Adds a finding: the descriptor of a service, named in this line, could not be read.
     pub fn undescribed(&mut self, line: usize, service: &str, reason: &str) {
-        self.findings
-            .error(line, format!("descriptor of {service}: {reason}"));
+        self.findings.add_cause(
+            line,
+            Weight::Error,
+            format!("descriptor of {service}: {reason}"),
+            Cause::Surface(dns_label(service)),
+        );
     }
 
-    pub fn translate(mut self, given: &ImportOptions) -> (Vec<File>, Vec<Finding>) {
+    pub fn translate(mut self, given: &ImportOptions) -> PodObjects {
         let files = translate::translate(&self.pod, given, &mut self.findings);
-        (files, self.findings.into_sorted())
+        PodObjects {
+            files,
+            findings: self.findings,
+        }
+    }
+}
+
+/// The objects of a pod file, and the faults of the file.
+pub struct PodObjects {
+    pub files: Vec<File>,
+    findings: Findings,
+}
+
+impl PodObjects {
+    /// Returns the findings, and those diagnostics of the objects that name other faults.
+    pub fn report(mut self, diagnostics: Vec<Diagnostic>) -> (Vec<Finding>, Vec<Diagnostic>) {
+        let diagnostics = effects::without(&self.files, &mut self.findings, diagnostics);
+        (self.findings.into_sorted(), diagnostics)
     }
 }
 

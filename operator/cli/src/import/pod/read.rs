@@ -1,6 +1,7 @@
 //! Reads a pod file from its YAML, with a finding for every part that is not translated.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU16;
 
 use toolcrib_compile::near;
 
@@ -9,7 +10,8 @@ use super::{
     AgentBlock, Allow, At, Entry, FeedWish, Models, PodFile, Reach, Service, ToolPolicy, ToolWish,
     Wishes,
 };
-use crate::import::finding::Findings;
+use crate::import::finding::{Cause, Findings, Weight};
+use crate::import::names::dns_label;
 use crate::import::variables::Template;
 use crate::import::yaml::{Node, Size, Value, YamlError};
 
@@ -163,8 +165,8 @@ impl Reader<'_> {
                 "entrypoint" => service.entrypoint = self.words(value, key),
                 "command" => service.command = self.words(value, key),
                 "environment" => service.environment = self.environment(value),
-                "expose" => service.ports = self.ports(value),
-                "ports" => published = self.ports(value),
+                "expose" => service.ports = self.ports(&service.name.value, value),
+                "ports" => published = self.ports(&service.name.value, value),
                 "user" => service.user = self.text(value, key),
                 "x-claw" => self.service_block(value, line, &mut service),
                 // A Deployment always restarts its pods, and names them itself.
@@ -379,7 +381,18 @@ impl Reader<'_> {
     fn models(&mut self, node: &Node) -> Models {
         let mut models = Models::default();
         for (slot, _, value) in self.map(node, "models") {
-            let refs = self.names(value, "models").value;
+            let mut refs = self.names(value, "models").value;
+            if refs.iter().any(String::is_empty) {
+                self.found.add_cause(
+                    value.line,
+                    Weight::Error,
+                    format!(
+                        "models: {slot} names no model: write PROVIDER/MODEL, such as openai/gpt-5"
+                    ),
+                    Cause::Provider(String::new()),
+                );
+                refs.retain(|name| !name.is_empty());
+            }
             match slot {
                 "primary" | "default" => models.primary = refs.into_iter().next(),
                 "fallback" | "fallbacks" => models.fallbacks.extend(refs),
@@ -460,7 +473,7 @@ impl Reader<'_> {
     }
 
     /// Reads container ports: `"4000"`, `"8080:4000/tcp"`, `{target: 4000}`.
-    fn ports(&mut self, node: &Node) -> Vec<At<u16>> {
+    fn ports(&mut self, service: &str, node: &Node) -> Vec<At<u16>> {
         let items: &[Node] = match &node.value {
             Value::List(items) => items,
             Value::Null | Value::Text(_) | Value::Map(_) => std::slice::from_ref(node),
@@ -471,10 +484,18 @@ impl Reader<'_> {
             let port = target
                 .text()
                 .and_then(|text| text.strip_suffix("/tcp").unwrap_or(text).rsplit(':').next())
-                .and_then(|port| port.parse().ok());
+                .and_then(|port| port.parse::<NonZeroU16>().ok());
             match port {
-                Some(port) => ports.push(At::new(item.line, port)),
-                None => self.wrong(item, "a port", "one TCP port, such as \"4000\""),
+                Some(port) => ports.push(At::new(item.line, port.get())),
+                None => self.found.add_cause(
+                    item.line,
+                    Weight::Error,
+                    format!(
+                        "a port is {}: write one TCP port, such as \"4000\"",
+                        item.shown()
+                    ),
+                    Cause::Port(dns_label(service)),
+                ),
             }
         }
         ports

@@ -38,6 +38,7 @@ use crate::print::Document;
 use super::ImportOptions;
 use super::file::File;
 use super::finding::Findings;
+use super::names::dns_label;
 use super::pod::{PodFile, Service};
 use super::secrets::Secrets;
 use super::variables::Values;
@@ -208,7 +209,7 @@ impl<'a> Translation<'a> {
                 Entry::Occupied(first) => self.found.error(
                     service.name.line,
                     format!(
-                        "{written} and {} would both be called {name}: rename one",
+                        "{written} and {} would both be called {name}: rename one; nothing is written for {written}",
                         first.get().name.value
                     ),
                 ),
@@ -222,6 +223,12 @@ impl<'a> Translation<'a> {
             .get(written)
             .cloned()
             .unwrap_or_else(|| dns_label(written))
+    }
+
+    /// Whether objects are made of a service: of two with one name only the first gets some.
+    pub fn is_written(&self, service: &Service) -> bool {
+        let written = self.service(&self.name(&service.name.value));
+        written.is_some_and(|written| std::ptr::eq(written, service))
     }
 
     pub fn service(&self, name: &str) -> Option<&'a Service> {
@@ -239,21 +246,5 @@ impl<'a> Translation<'a> {
 
     pub fn values(&self) -> &'a Values {
         &self.given.values
-    }
-}
-
-/// Converts `written` to a DNS label, which Kubernetes accepts as a name.
-pub fn dns_label(written: &str) -> String {
-    let mut name: String = written
-        .to_ascii_lowercase()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .take(63)
-        .collect();
-    name = name.trim_matches('-').to_owned();
-    if name.is_empty() {
-        "unnamed".to_owned()
-    } else {
-        name
     }
 }

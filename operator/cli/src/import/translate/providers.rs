@@ -1,11 +1,12 @@
 //! ModelProviders: from `cllama-env`, from the models that agents name, or from `--provider`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 
 use super::Translation;
 use super::wishes::Wish;
+use crate::import::finding::{Cause, Weight};
 use crate::import::pod::{At, Models};
 use crate::import::providers::KnownProvider;
 use crate::import::variables::Template;
@@ -34,7 +35,6 @@ impl Translation<'_> {
                 ),
             }
         }
-        let mut unknown = BTreeSet::new();
         for wish in wishes {
             for reference in wish.models.iter().flat_map(refs) {
                 let name = reference.split('/').next().unwrap_or_default();
@@ -43,15 +43,16 @@ impl Translation<'_> {
                     Some(provider) => {
                         wanted.entry(provider).or_default();
                     }
-                    None if !reference.contains('/') => self.found.error(
+                    None if !reference.contains('/') => self.found.error_once(
                         wish.line,
                         format!("the model {reference} names no provider: write PROVIDER/MODEL, such as openai/{reference}"),
+                        Cause::Provider(name.to_owned()),
                     ),
-                    None if unknown.insert(name.to_owned()) => self.found.error(
+                    None => self.found.error_once(
                         wish.line,
                         format!("the provider {name} of model {reference} is not known: write a ModelProvider of that name and give it with -f"),
+                        Cause::Provider(name.to_owned()),
                     ),
-                    None => {}
                 }
             }
         }
@@ -73,10 +74,15 @@ impl Translation<'_> {
                 }
             }
         }
-        if wanted.is_empty() && self.given.existing.providers.is_empty() && !wishes.is_empty() {
-            self.found.note(
+        let causes = self.found.causes();
+        let is_said = causes.iter().any(|it| matches!(it, Cause::Provider(_)));
+        let is_none = wanted.is_empty() && self.given.existing.providers.is_empty();
+        if is_none && !is_said && !wishes.is_empty() {
+            self.found.add_cause(
                 0,
+                Weight::Note,
                 "no model provider is named: give --provider, or cllama-env in the file, or an .env file with its key",
+                Cause::AnyProvider,
             );
         }
         wanted

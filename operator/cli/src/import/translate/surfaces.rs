@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::wishes::Wish;
 use super::{Lines, Translation};
+use crate::import::finding::{Cause, Weight};
 use crate::import::pod::{Allow, Service};
 use crate::print::Document;
 use crate::wrapped;
@@ -61,18 +62,26 @@ impl Translation<'_> {
             (Some(port), None) => Some(port.value),
             (None, None) => None,
         };
+        let unwritten = Cause::Surface(name.to_owned());
         if service.is_none() && existing.is_none() {
-            self.found.error(
+            self.found.add_cause(
                 line,
+                Weight::Error,
                 format!("{name} is none of the file's services: give its Service with -f, so that its port is known"),
+                unwritten,
             );
             return None;
         }
         let Some(port) = port else {
-            self.found.error(
-                line,
-                format!("no port of {name} is known: write expose: [\"PORT\"] on the service"),
-            );
+            let refused = Cause::Port(name.to_owned());
+            if !self.found.has_effect(&refused, unwritten.clone()) {
+                self.found.add_cause(
+                    line,
+                    Weight::Error,
+                    format!("no port of {name} is known: write expose: [\"PORT\"] on the service"),
+                    unwritten,
+                );
+            }
             return None;
         };
         let mut spec = json!({"service": {"name": name, "port": port}});
@@ -105,9 +114,10 @@ impl Translation<'_> {
                 }
                 spec["descriptor"] = descriptor;
             }
-            None => self.found.error(
+            None => self.found.error_once(
                 line,
                 format!("{name} has no descriptor here (claw up takes it from the image): write it to a file and give --describe {written}=FILE"),
+                unwritten,
             ),
         }
         let mut document = Document::new(self.object("Surface", name, spec));

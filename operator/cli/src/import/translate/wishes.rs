@@ -3,8 +3,9 @@
 
 use indexmap::{IndexMap, IndexSet};
 
-use super::{Lines, Translation, dns_label};
-use crate::import::finding::Findings;
+use super::{Lines, Translation};
+use crate::import::finding::{Cause, Findings};
+use crate::import::names::dns_label;
 use crate::import::pod::{
     Allow, At, Entry, FeedWish, Models, Reach, Service, ToolPolicy, ToolWish, spread,
 };
@@ -58,6 +59,9 @@ impl<'a> Translation<'a> {
         defaults: &[(String, Allow, usize)],
     ) -> Option<Wish<'a>> {
         let agent = service.agent.as_ref()?;
+        if !self.is_written(service) {
+            return None;
+        }
         let shared = &self.pod.defaults;
         let own = &agent.wishes;
         let name = self.name(&service.name.value);
@@ -195,10 +199,15 @@ impl<'a> Translation<'a> {
                     is_added.then_some(name)
                 });
                 let Some(name) = added else {
-                    self.found.error(
-                        wish.line,
-                        format!("the feed of {service} is not in its descriptor, or has no path: give the descriptor with --describe {service}=FILE"),
+                    let message = format!(
+                        "the feed of {service} is not in its descriptor, or has no path: give the descriptor with --describe {service}=FILE"
                     );
+                    if self.feeds.descriptor(service).is_some() {
+                        self.found.error(wish.line, message);
+                    } else {
+                        let cause = Cause::Surface(surface);
+                        self.found.error_once(wish.line, message, cause);
+                    }
                     return None;
                 };
                 self.found.note(

@@ -16,7 +16,8 @@ use crate::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 use super::super::pod::{At, Service};
 use super::super::providers::KnownProvider;
 use super::super::variables::Template;
-use super::{Lines, Translation, Wish, dns_label};
+use super::{Lines, Translation, Wish};
+use crate::import::names::dns_label;
 
 /// Limit on the bytes of contracts and skills, each counted for every agent that mounts it.
 pub const MAX_MOUNTED: usize = 32 << 20;
@@ -27,11 +28,10 @@ const CLAW_DIR: &str = "/claw";
 pub fn services(translation: &mut Translation<'_>, surfaces: &Lines) -> Vec<Document> {
     let pod = translation.pod;
     let mut documents = Vec::new();
-    for service in pod
-        .services
-        .iter()
-        .filter(|service| service.agent.is_none())
-    {
+    for service in &pod.services {
+        if service.agent.is_some() || !translation.is_written(service) {
+            continue;
+        }
         let name = translation.name(&service.name.value);
         let is_used = surfaces.contains_key(&name);
         if translation.given.existing.services.contains_key(&name) {
