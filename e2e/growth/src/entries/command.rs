@@ -18,6 +18,27 @@ pub fn entries() -> Vec<Entry> {
                 black_box(foreign::openapi(text));
             },
         ),
+        entry("pod file", "1 MiB", KIB / 8, pod_files(), |text| {
+            black_box(foreign::pod_file(text));
+        }),
+        entry(
+            "descriptor of a pod file's service",
+            "1 MiB",
+            KIB / 2,
+            descriptors(),
+            |text| {
+                black_box(foreign::service_descriptor(text));
+            },
+        ),
+        entry(
+            "variables of a pod file",
+            "1 MiB",
+            KIB,
+            variables(),
+            |text| {
+                black_box(foreign::variables(text));
+            },
+        ),
         entry(
             "answer of an MCP server",
             "16 MiB",
@@ -205,7 +226,123 @@ fn references() -> Vec<Shape> {
     ]
 }
 
-/// Descriptors of a service.
+fn pod_files() -> Vec<Shape> {
+    let pod = |name, rest: fn(usize) -> String| {
+        shape(name, move |bytes| {
+            format!("x-claw:\n  pod: reef\n{}", rest(bytes))
+        })
+    };
+    let services = |name, pieces: fn(usize) -> String| {
+        shape(name, move |bytes| format!("services:\n{}", pieces(bytes)))
+    };
+    // The value of a key of one agent.
+    let wishes = |name, key: &'static str, piece: &'static str| {
+        shape(name, move |bytes| {
+            let items = list(bytes, piece, ",");
+            format!("services:\n  a:\n    image: i\n    x-claw: {{agent: a, {key}: [{items}]}}\n")
+        })
+    };
+    let mut shapes = vec![
+        services("services", |bytes| list(bytes, "  s#:\n    image: i\n", "")),
+        services("services of one name", |bytes| {
+            list(bytes, "  s.#: {image: i}\n", "")
+        }),
+        services("agents", |bytes| {
+            list(
+                bytes,
+                "  s#: {image: i, x-claw: {agent: ./a.md, surfaces: [s10000]}}\n",
+                "",
+            )
+        }),
+        services("agents with surfaces of their own", |bytes| {
+            list(
+                bytes,
+                "  s#: {image: i, x-claw: {surfaces: [t#], tools: [s10000]}}\n",
+                "",
+            )
+        }),
+        services("programs that speak MCP", |bytes| {
+            list(
+                bytes,
+                "  s#: {image: i, x-claw: {mcp-stdio: {command: c, args: [a]}}}\n",
+                "",
+            )
+        }),
+        services("services that describe themselves", |bytes| {
+            list(
+                bytes,
+                "  s#: {image: i, x-claw: {describe-file: d#.json}}\n",
+                "",
+            )
+        }),
+        services("variables", |bytes| {
+            let variables = list(bytes, "      V#: \"${W#:-x}$$\"\n", "");
+            format!("  s:\n    image: i\n    environment:\n{variables}")
+        }),
+        services("ports", |bytes| {
+            let ports = list(bytes / 2, "#", ",");
+            format!("  s: {{image: i, expose: [{ports}], ports: [{ports}]}}\n")
+        }),
+        services("words of a command", |bytes| {
+            format!(
+                "  s: {{image: i, command: \"{}\"}}\n",
+                "a ' ' ".repeat(bytes / 6)
+            )
+        }),
+        services("unknown keys of a service", |bytes| {
+            format!("  s: {{{}}}\n", list(bytes, "k#: 1", ","))
+        }),
+        // The longest name that is read: each message repeats it.
+        services("unknown keys of a long name", |bytes| {
+            let name = "s".repeat(KIB);
+            format!("  ? {name}\n  : {{{}}}\n", list(bytes, "k#: 1", ","))
+        }),
+        services("a variable without end", |bytes| {
+            format!(
+                "  s:\n    environment:\n      A: \"{}\"\n",
+                "${A:-".repeat(bytes / 5)
+            )
+        }),
+        services("merges", |bytes| list(bytes, "  s#: {<<: &a {b: 1}}\n", "")),
+        services("one map with many merges", |bytes| {
+            let maps = list(bytes, "{k#: 1}", ",");
+            format!("  s: {{<<: [{maps}]}}\n")
+        }),
+        wishes("surfaces of an agent", "surfaces", "s#"),
+        wishes("tools of an agent", "tools", "{service: s#, allow: [t]}"),
+        wishes("tools of one surface", "tools", "{service: s, allow: [t#]}"),
+        wishes("feeds of an agent", "feeds", "f#"),
+        wishes("skills of an agent", "skills", "k#.md"),
+        wishes("defaults again and again", "surfaces", "..."),
+        services("models of an agent", |bytes| {
+            let models = list(bytes, "m#: a/b#", ",");
+            format!("  a: {{x-claw: {{agent: a, models: {{{models}}}}}}}\n")
+        }),
+        pod("unknown keys", |bytes| list(bytes, "k#: {}\n", "")),
+        pod("default tools", |bytes| {
+            let tools = list(bytes, "{service: s#, allow: all}", ",");
+            format!("  tools-defaults: [{tools}]\nservices: {{a: {{x-claw: {{agent: a}}}}}}\n")
+        }),
+        shape("one key again and again", |bytes| {
+            "a: 1\n".repeat(bytes / 5)
+        }),
+        // Over the bound on texts.
+        shape("aliases of a long text", |bytes| {
+            let bytes = 4 * KIB + bytes;
+            let text = "x".repeat(bytes);
+            format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(bytes / 3))
+        }),
+        shape("anchors within anchors", |bytes| {
+            let open: String = (0..60).map(|at| format!("&a{at} [")).collect();
+            let items = list(bytes, "#", ",");
+            format!("a: {open}{items}{}", "]".repeat(60))
+        }),
+    ];
+    shapes.extend(super::yaml_shapes());
+    shapes
+}
+
+/// Descriptors of a service. Each has feeds that the agent of a pod file wants.
 fn descriptors() -> Vec<Shape> {
     let members = vec![
         shape("tools", |bytes| {
@@ -245,6 +382,17 @@ fn descriptors() -> Vec<Shape> {
     shapes.extend(within(json_values(), r#"{"version":2,"x":"#, "}"));
     shapes.extend(broken_json());
     shapes
+}
+
+fn variables() -> Vec<Shape> {
+    vec![
+        numbered("variables", "export V#='a # b'", "\n"),
+        numbered("one variable again and again", "V=#", "\n"),
+        numbered("comments", "# #", "\n"),
+        shape("an open quote", |bytes| {
+            format!("V='{}", "\" #".repeat(bytes / 3))
+        }),
+    ]
 }
 
 fn answers() -> Vec<Shape> {

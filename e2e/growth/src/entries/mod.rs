@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use toolcrib_bounds::json::nests_within;
 use toolcrib_bounds::schema::Validator;
-use toolcrib_bounds::{number, pattern, pointer, schema};
+use toolcrib_bounds::{ca, number, pattern, pointer, schema};
 use toolcrib_compile::normalize::normalize;
 use toolcrib_compile::{ObjectRef, Settings, check_surface, load, yaml};
 use toolcrib_dialect::{Dialect, Reassembly, Reply, Request, SseParser, json as scan};
@@ -263,7 +263,68 @@ fn compile() -> Vec<Entry> {
                 drop(black_box(yaml::documents(text)));
             },
         ),
+        entry(
+            "CA bundle",
+            "an object, 1.5 MiB; a file, 4 MiB",
+            2 * KIB,
+            bundles(),
+            |text| {
+                drop(black_box(ca::certificates(text)));
+            },
+        ),
     ]
+}
+
+const CERTIFICATE: &str = include_str!("../../../../crds/bounds/tests/pond.pem");
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----\n";
+const END: &str = "-----END CERTIFICATE-----\n";
+
+fn bundles() -> Vec<Shape> {
+    // Inputs that have a certificate beside the hostile text are read to their end.
+    let mut shapes = within(
+        vec![
+            repeated(
+                "other sections",
+                "-----BEGIN A-----\nAAAA\n-----END A-----\n",
+            ),
+            repeated("empty lines", "\n"),
+            repeated("lines of text", "text\n"),
+            repeated("dashes", "-----\n"),
+            shape("a line without end", |bytes| "x".repeat(bytes) + "\n"),
+            shape("a long label", |bytes| {
+                format!("-----BEGIN {}-----\n", "A".repeat(bytes))
+            }),
+            repeated("beginnings of sections", "-----BEGIN A-----\n"),
+            repeated("ends of sections", "-----END A-----\n"),
+        ],
+        "",
+        CERTIFICATE,
+    );
+    shapes.extend(within(
+        vec![
+            repeated("lines of base64", "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n"),
+            shape("a line of base64", |bytes| "QUFB".repeat(bytes / 4) + "\n"),
+            shape("no base64", |bytes| "!".repeat(bytes) + "\n"),
+        ],
+        BEGIN,
+        END,
+    ));
+    shapes.extend([
+        repeated("certificates", CERTIFICATE),
+        shape("text between certificates", |bytes| {
+            let text = "text ".repeat(20) + "\n";
+            format!("{text}{CERTIFICATE}").repeat(bytes / CERTIFICATE.len())
+        }),
+        repeated(
+            "empty certificates",
+            "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
+        ),
+        repeated("beginnings of certificates", BEGIN),
+        shape("a certificate without end", |bytes| {
+            format!("{BEGIN}{}", "QUFB\n".repeat(bytes / 5))
+        }),
+    ]);
+    shapes
 }
 
 fn yaml_shapes() -> Vec<Shape> {
