@@ -89,18 +89,15 @@ const DOCUMENT: &str = r#"{"openapi":"3.0.3","info":{"title":"reef","version":"1
 fn documents() -> Vec<Shape> {
     let mut shapes = within(operations(), DOCUMENT, "}");
     shapes.extend(within(references(), DOCUMENT, "}"));
-    shapes.extend(
-        json_values()
-            .into_iter()
-            .map(|value| {
-                shape(value.name, move |bytes| {
-                    let value = (value.make)(bytes);
-                    format!(
-                        r#"{DOCUMENT}"paths":{{"/a":{{"post":{{"requestBody":{{"content":{{"application/json":{{"schema":{{"properties":{{"a":{{"default":{value}}}}}}}}}}}}}}}}}}}}}"#
-                    )
-                })
-            }),
-    );
+    shapes.extend(json_values().into_iter().map(|value| {
+        shape(value.name, move |bytes| {
+            let schema = format!(
+                r#"{{"properties":{{"a":{{"default":{}}}}}}}"#,
+                (value.make)(bytes)
+            );
+            format!("{DOCUMENT}{}}}", posted(&schema))
+        })
+    }));
     shapes.extend(broken_json());
     shapes
 }
@@ -168,11 +165,18 @@ fn operations() -> Vec<Shape> {
     ]
 }
 
+/// One operation whose body has this schema.
+fn posted(schema: &str) -> String {
+    format!(
+        r#""paths":{{"/a":{{"post":{{"requestBody":{{"content":{{"application/json":{{"schema":{schema}}}}}}}}}}}}}"#
+    )
+}
+
 /// One operation whose body has these properties.
 fn body(properties: &str) -> String {
-    format!(
-        r#""paths":{{"/a":{{"post":{{"requestBody":{{"content":{{"application/json":{{"schema":{{"type":"object","properties":{{{properties}}}}}}}}}}}}}}}}}"#
-    )
+    posted(&format!(
+        r#"{{"type":"object","properties":{{{properties}}}}}"#
+    ))
 }
 
 /// A property for each number, whose schema is what `reference` makes of it.
@@ -219,7 +223,8 @@ fn references() -> Vec<Shape> {
                 })
                 .collect();
             format!(
-                r##""paths":{{"/a":{{"post":{{"requestBody":{{"content":{{"application/json":{{"schema":{{"$ref":"#/components/schemas/s0"}}}}}}}}}}}}}},"components":{{"schemas":{{{},"s{count}":{{"type":"object","properties":{{"a":{{}}}}}}}}}}"##,
+                r#"{},"components":{{"schemas":{{{},"s{count}":{{"type":"object","properties":{{"a":{{}}}}}}}}}}"#,
+                posted(r##"{"$ref":"#/components/schemas/s0"}"##),
                 schemas.join(",")
             )
         }),

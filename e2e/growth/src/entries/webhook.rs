@@ -59,26 +59,30 @@ fn reviews(objects: Vec<Shape>, about: &'static str) -> Vec<Shape> {
     objects.into_iter().map(review).collect()
 }
 
-fn pods() -> Vec<Shape> {
-    let pod = |spec: fn(usize) -> String| {
-        move |bytes| {
-            format!(
-                r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"otter","labels":{{"toolcrib.dev/agent":"otter"}}}},"spec":{{{}}}}}"#,
-                spec(bytes)
-            )
-        }
+/// An object with these members of its spec.
+fn object(kind: &str, spec: &str) -> String {
+    let version = match kind {
+        "Pod" => "v1",
+        _ => "toolcrib.dev/v1alpha1",
     };
-    let mut shapes: Vec<Shape> = json_values()
-        .into_iter()
-        .map(|value| {
-            shape(value.name, move |bytes| {
-                format!(
-                    r#"{{"metadata":{{"labels":{{"toolcrib.dev/agent":"otter"}}}},"spec":{{"containers":[{{"name":"c"}}],"x":{}}}}}"#,
-                    (value.make)(bytes)
-                )
-            })
+    format!(
+        r#"{{"apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"otter","namespace":"pond","labels":{{"toolcrib.dev/agent":"otter"}}}},"spec":{{{spec}}}}}"#
+    )
+}
+
+/// Objects with each value in a member of the spec that none of our kinds has.
+fn unknown_members(kind: &'static str, spec: &'static str) -> Vec<Shape> {
+    let unknown = |value: Shape| {
+        shape(value.name, move |bytes| {
+            object(kind, &format!(r#"{spec},"x":{}"#, (value.make)(bytes)))
         })
-        .collect();
+    };
+    json_values().into_iter().map(unknown).collect()
+}
+
+fn pods() -> Vec<Shape> {
+    let pod = |spec: fn(usize) -> String| move |bytes| object("Pod", &spec(bytes));
+    let mut shapes = unknown_members("Pod", r#""containers":[{"name":"c"}]"#);
     shapes.extend([
         shape(
             "containers",
@@ -136,12 +140,13 @@ fn pods() -> Vec<Shape> {
                 )
             }),
         ),
-        shape("a long name", |bytes| {
-            format!(
-                r#"{{"metadata":{{"labels":{{"toolcrib.dev/agent":"otter"}}}},"spec":{{"containers":[{{"name":"{}"}}]}}}}"#,
-                r"\u0007".repeat(bytes / 6)
-            )
-        }),
+        shape(
+            "a long name",
+            pod(|bytes| {
+                let name = r"\u0007".repeat(bytes / 6);
+                format!(r#""containers":[{{"name":"{name}"}}]"#)
+            }),
+        ),
     ]);
     shapes
 }
@@ -157,13 +162,15 @@ const UPDATES: [&str; 6] = [
 ];
 
 fn surfaces() -> Vec<Shape> {
-    let tools = |piece: &'static str| {
-        move |bytes| {
-            format!(
-                r#"{{"apiVersion":"toolcrib.dev/v1alpha1","kind":"Surface","metadata":{{"name":"otter","namespace":"pond"}},"spec":{{"url":"https://reef.test","descriptor":{{"version":2,"tools":[{}]}}}}}}"#,
-                list(bytes, piece, ",")
-            )
-        }
+    let surface = |descriptor: String| {
+        let descriptor = format!(r#""descriptor":{{"version":2,{descriptor}}}"#);
+        object(
+            "Surface",
+            &format!(r#""url":"https://reef.test",{descriptor}"#),
+        )
+    };
+    let tools = move |piece: &'static str| {
+        move |bytes| surface(format!(r#""tools":[{}]"#, list(bytes, piece, ",")))
     };
     vec![
         shape(
@@ -181,31 +188,23 @@ fn surfaces() -> Vec<Shape> {
             ),
         ),
         shape("malformed tools", tools(r#"{"name":#}"#)),
-        shape("hidden characters in a member of a long name", |bytes| {
-            let texts = list(bytes / 2, r#""\u202e#""#, ",");
-            let name = "x".repeat(bytes / 2);
-            format!(
-                r#"{{"apiVersion":"toolcrib.dev/v1alpha1","kind":"Surface","metadata":{{"name":"otter","namespace":"pond"}},"spec":{{"url":"https://reef.test","descriptor":{{"version":2,"tools":[],"{name}":[{texts}]}}}}}}"#
-            )
-        }),
+        shape(
+            "hidden characters in a member of a long name",
+            move |bytes| {
+                let texts = list(bytes / 2, r#""\u202e#""#, ",");
+                let name = "x".repeat(bytes / 2);
+                surface(format!(r#""tools":[],"{name}":[{texts}]"#))
+            },
+        ),
         shape("a long address", |bytes| {
-            format!(
-                r#"{{"metadata":{{"name":"otter"}},"spec":{{"url":"http://reef.test/{}"}}}}"#,
-                r"\u0007".repeat(bytes / 6)
-            )
+            let path = r"\u0007".repeat(bytes / 6);
+            object("Surface", &format!(r#""url":"http://reef.test/{path}""#))
         }),
     ]
 }
 
 fn grants() -> Vec<Shape> {
-    let grant = |spec: fn(usize) -> String| {
-        move |bytes| {
-            format!(
-                r#"{{"apiVersion":"toolcrib.dev/v1alpha1","kind":"ToolGrant","metadata":{{"name":"otter","namespace":"pond"}},"spec":{{{}}}}}"#,
-                spec(bytes)
-            )
-        }
-    };
+    let grant = |spec: fn(usize) -> String| move |bytes| object("ToolGrant", &spec(bytes));
     let mut shapes = vec![
         shape(
             "agents of a grant",
@@ -222,13 +221,6 @@ fn grants() -> Vec<Shape> {
             }),
         ),
     ];
-    shapes.extend(json_values().into_iter().map(|value| {
-        shape(value.name, move |bytes| {
-            format!(
-                r#"{{"metadata":{{"name":"otter"}},"spec":{{"agents":[],"x":{}}}}}"#,
-                (value.make)(bytes)
-            )
-        })
-    }));
+    shapes.extend(unknown_members("ToolGrant", r#""agents":[]"#));
     shapes
 }
