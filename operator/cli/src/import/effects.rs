@@ -94,21 +94,27 @@ enum Reference<'a> {
 /// Returns the object that cannot be used, by a diagnostic of the field that names it. `value` is the
 /// field's.
 fn reference<'a>(diagnostic: &Diagnostic, value: Option<&'a Value>) -> Option<Reference<'a>> {
-    match diagnostic.code {
-        Code::SurfaceNotFound | Code::DescriptorNotFound | Code::UnsupportedDescriptorVersion => {
-            let value = value?;
-            let name = value.as_str().or(value["name"].as_str())?;
-            (diagnostic.object.kind != Kind::Surface)
-                .then_some(Reference::Object(Kind::Surface, name))
-        }
-        Code::AgentNotFound => Some(Reference::Object(Kind::Agent, value?.as_str()?)),
-        Code::ModelNotServed => {
-            // Of an Agent without any model the field is `spec.models`.
-            let model = value?.as_str().unwrap_or_default();
-            Some(Reference::Provider(model.split('/').next()?))
-        }
-        Code::NoModelProvider => Some(Reference::AnyProvider),
-        _ => None,
+    let code = diagnostic.code;
+    let is_surface = [
+        Code::SurfaceNotFound,
+        Code::DescriptorNotFound,
+        Code::UnsupportedDescriptorVersion,
+    ]
+    .contains(&code);
+    if is_surface && diagnostic.object.kind != Kind::Surface {
+        let value = value?;
+        let name = value.as_str().or(value["name"].as_str())?;
+        Some(Reference::Object(Kind::Surface, name))
+    } else if code == Code::AgentNotFound {
+        Some(Reference::Object(Kind::Agent, value?.as_str()?))
+    } else if code == Code::ModelNotServed {
+        // Of an Agent without any model the field is `spec.models`.
+        let model = value?.as_str().unwrap_or_default();
+        Some(Reference::Provider(model.split('/').next()?))
+    } else if code == Code::NoModelProvider {
+        Some(Reference::AnyProvider)
+    } else {
+        None
     }
 }
 
