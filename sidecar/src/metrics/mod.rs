@@ -2,15 +2,17 @@
 //! the manifest, providers) and words of closed lists, so that nothing a model or a runner
 //! writes becomes a time series.
 //!
-//! [`table`] names the metrics; [`usage`] counts for the operator's link. A state, unlike an event,
-//! is read at each scrape ([`State`]).
+//! [`labels`] has the labels of each family; [`table`] names the metrics; [`usage`] counts for the
+//! operator's link. A state, unlike an event, is read at each scrape ([`State`]).
 
+mod labels;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod usage;
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,78 +20,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use labels::{
+    CodeLabels, DialectLabels, FeedLabels, KeyLabels, KindLabels, ModelLabels, OutcomeLabels,
+    ProviderLabels, RequestLabels, ServiceLabels, SinkLabels, StateLabels, ToolLabels,
+};
 pub use usage::{CallKind, UsageCounters};
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct RequestLabels {
-    dialect: &'static str,
-    /// The HTTP status sent to the runner.
-    status: u16,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct DialectLabels {
-    dialect: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ToolLabels {
-    tool: String,
-    outcome: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ServiceLabels {
-    service: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ModelLabels {
-    provider: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct FeedLabels {
-    feed: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ProviderLabels {
-    provider: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct KeyLabels {
-    provider: String,
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct KindLabels {
-    kind: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct CodeLabels {
-    code: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct SinkLabels {
-    sink: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OutcomeLabels {
-    outcome: &'static str,
-}
 
 /// From a tenth of a millisecond to two seconds.
 const OVERHEAD_BUCKETS: [f64; 10] = [
@@ -521,169 +456,5 @@ fn outcome(code: Option<&str>) -> String {
             Some(class) => format!("http_{class}xx"),
             None => code.to_string(),
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::table::{Kind, ROWS, Values};
-    use super::*;
-
-    /// One of everything.
-    fn filled() -> String {
-        let metrics = Metrics::default();
-        let second = Duration::from_secs(1);
-        metrics.request("openai_chat", 200, second);
-        metrics.rounds(1);
-        metrics.tool_call("desk.quote", Some("http_503"));
-        metrics.tool_answered("desk", second);
-        metrics.model_call("house", "ok", Some(second));
-        metrics.feed_fetch("desk/tide", "ok");
-        metrics.tokens(3, 4);
-        metrics.intervention("mixed_tool_order");
-        metrics.overhead(second);
-        metrics.unrecorded(2);
-        metrics.record_missed("stdout");
-        metrics.unauthorized();
-        metrics.connection_opened();
-        metrics.connection_refused();
-        metrics.link_report("ok");
-        metrics.spans("exported", 5);
-        metrics.mcp_refused("sampling");
-        metrics.text(&State {
-            keys: vec![("house".into(), KeyCounts::default())],
-            ..State::default()
-        })
-    }
-
-    #[test]
-    fn what_is_served_is_the_table_and_nothing_else() {
-        let text = filled();
-        for row in ROWS {
-            let kind = format!(
-                "# TYPE {}_{} {}\n",
-                table::PREFIX,
-                row.name,
-                row.kind.name()
-            );
-            assert!(text.contains(&kind), "{kind}{text}");
-            let help = format!("# HELP {}_{} {}.\n", table::PREFIX, row.name, row.help);
-            assert!(text.contains(&help), "{help}{text}");
-            let sample = match row.kind {
-                Kind::Counter | Kind::Gauge => row.queried(),
-                Kind::Histogram => format!("{}_count", row.queried()),
-            };
-            let line = text
-                .lines()
-                .find(|line| {
-                    line.starts_with(&format!("{sample}{{"))
-                        || line.starts_with(&format!("{sample} "))
-                })
-                .unwrap_or_else(|| panic!("{sample}: {text}"));
-            let labels: Vec<&str> = line
-                .split_once('{')
-                .and_then(|(_, rest)| rest.split_once('}'))
-                .map(|(labels, _)| {
-                    labels
-                        .split(',')
-                        .filter_map(|it| it.split('=').next())
-                        .collect()
-                })
-                .unwrap_or_default();
-            let listed: Vec<&str> = row.labels.iter().map(|label| label.name).collect();
-            assert_eq!(labels, listed, "{line}");
-        }
-        assert_eq!(text.matches("# TYPE").count(), ROWS.len());
-    }
-
-    /// All series of a row whose labels have lists.
-    fn listed(row: &table::Row) -> Option<BTreeSet<String>> {
-        let mut all = vec![Vec::new()];
-        for label in row.labels {
-            let words = match label.values {
-                Values::Compiled => return None,
-                Values::Closed(words) | Values::Open(words) => words,
-            };
-            all = all
-                .into_iter()
-                .flat_map(|before: Vec<String>| {
-                    words.iter().map(move |word| {
-                        let label = format!("{}=\"{word}\"", label.name);
-                        before.iter().cloned().chain([label]).collect()
-                    })
-                })
-                .collect();
-        }
-        Some(all.into_iter().map(|labels| labels.join(",")).collect())
-    }
-
-    /// The labels of a row's series as they are written.
-    fn written(text: &str, row: &table::Row) -> BTreeSet<String> {
-        let suffix = match row.kind {
-            Kind::Counter | Kind::Gauge => "",
-            Kind::Histogram => "_count",
-        };
-        let name = row.queried() + suffix;
-        text.lines()
-            .filter_map(|line| line.strip_prefix(&name)?.strip_suffix(" 0"))
-            .filter(|labels| labels.is_empty() || labels.starts_with('{'))
-            .map(|labels| labels.trim_matches(['{', '}']).to_string())
-            .collect()
-    }
-
-    #[test]
-    fn series_of_listed_words_begin_at_zero_with_the_process() {
-        let metrics = Metrics::default();
-        let text = metrics.text(&State::default());
-        for row in ROWS {
-            let expected = match row.name {
-                // One state of the link is always 1.
-                "link" => continue,
-                _ => listed(row).unwrap_or_default(),
-            };
-            assert_eq!(written(&text, row), expected, "{}", row.name);
-        }
-    }
-
-    #[test]
-    fn series_of_compiled_names_begin_at_zero_with_the_manifest() {
-        let metrics = Metrics::default();
-        let text = metrics.text(&State {
-            tools: vec![("desk.quote".into(), "desk".into())],
-            feeds: vec!["desk/tide".into()],
-            keys: vec![("house".into(), KeyCounts::default())],
-            ..State::default()
-        });
-        for row in ROWS.iter().filter(|row| listed(row).is_none()) {
-            assert_ne!(written(&text, row), BTreeSet::new(), "{}", row.name);
-        }
-        let refused = r#"model_calls_total{provider="house",outcome="rate_limited"} 0"#;
-        assert!(text.contains(refused), "{text}");
-    }
-
-    #[test]
-    fn each_dialect_has_its_series() {
-        let names: Vec<&str> = toolcrib_dialect::Dialect::ALL
-            .iter()
-            .map(|dialect| dialect.name())
-            .chain([crate::request::record::MCP])
-            .collect();
-        assert_eq!(names, table::DIALECTS);
-        let own = toolcrib_mediation::RunnerCode::ALL.map(|code| code.status());
-        assert!(own.iter().all(|it| table::STATUSES.contains(it)), "{own:?}");
-    }
-
-    #[test]
-    fn a_service_s_statuses_are_few_series() {
-        let metrics = Metrics::default();
-        for status in 400..600 {
-            let code = format!("http_{status}");
-            metrics.tool_call("desk.quote", Some(&code));
-        }
-        let text = metrics.text(&State::default());
-        assert_eq!(text.matches("_tool_calls_total{").count(), 2, "{text}");
-        assert!(text.contains(r#"outcome="http_5xx"} 100"#), "{text}");
     }
 }
