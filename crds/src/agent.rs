@@ -84,6 +84,17 @@ pub struct AgentSpec {
     /// The runner in the pods; it decides the format of `mcp.json`. Default: Generic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner: Option<Runner>,
+    /// Whether the agent is stopped: its mediators refuse every request, end running calls, and it
+    /// gets no tool, feed or model provider. The annotation `toolcrib.dev/suspend-reason` says why.
+    /// Left out: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+}
+
+impl AgentSpec {
+    pub fn is_suspended(&self) -> bool {
+        self.suspend == Some(true)
+    }
 }
 
 /// The identity in `{claw_id}` and in the record.

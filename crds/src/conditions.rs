@@ -86,6 +86,8 @@ pub enum StateReason {
     NotCompiled,
     /// The agent is ready.
     Ready,
+    /// The agent is suspended, as its spec says.
+    Suspended,
     /// The operator failed on this object by an error of its own; it retries.
     InternalError,
 }
@@ -110,6 +112,7 @@ impl StateReason {
             Self::AllWithheld => "AllWithheld",
             Self::NotCompiled => "NotCompiled",
             Self::Ready => "Ready",
+            Self::Suspended => "Suspended",
             Self::InternalError => "InternalError",
         }
     }

@@ -53,6 +53,11 @@ pub struct AgentFile {
     pub requires: Vec<String>,
     #[serde(default)]
     pub streaming: Streaming,
+    /// Set while the agent is suspended: every request is refused. Needs no name in `requires`,
+    /// since the files of a suspended agent have no tools, feeds and providers: a reader that
+    /// ignores the field has nothing to serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
     /// All tokens are valid at the same time, so a rotation locks no runner out. An empty list
     /// admits no runner.
     pub tokens: Vec<RunnerToken>,
@@ -102,6 +107,14 @@ pub enum Streaming {
     #[default]
     Buffered,
     Live,
+}
+
+/// The suspension of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspension {
+    /// One line, for the runner's users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Delivery of the tools document.

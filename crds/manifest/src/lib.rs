@@ -6,9 +6,9 @@
 //! are tested against.
 //!
 //! Invariants: a reader ignores unknown fields, so a field that *restricts* comes with a name in
-//! `requires`, which an older reader must refuse. The one exception is an implied restriction
+//! `requires`, which an older reader must refuse. There are two exceptions. An implied restriction
 //! (`provider_tools` with `egress: Declared`): refusing it would stop older mediators of agents
-//! that did not change. Tool schemas keep their bytes ([`RawJson`]) and are never re-serialized.
+//! that did not change. And `suspension`: its files hold nothing that could be served. Tool schemas keep their bytes ([`RawJson`]) and are never re-serialized.
 //! Fields are declared in the order of their wire names, so serde's output is sorted. No type
 //! prints a secret ([`SecretText`]).
 
@@ -26,7 +26,7 @@ mod tools;
 
 pub use agent::{
     AgentFile, Context, Digests, Identity, LinkConfig, Mode, Models, ProviderTools, RunnerToken,
-    Streaming, UnknownModel,
+    Streaming, Suspension, UnknownModel,
 };
 pub use annotations::Annotations;
 pub use dns::{ClusterDomain, Dns, NameServer};

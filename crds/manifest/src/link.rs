@@ -95,7 +95,7 @@ pub struct LinkDown {
     pub seq: u64,
     #[serde(default)]
     pub want: Option<Want>,
-    /// `None` if nothing is revoked.
+    /// `None` if nothing is revoked, or if everything is, as `agent` says.
     #[serde(default)]
     pub floor: Option<Floor>,
     pub agent: AgentPresence,
@@ -123,5 +123,7 @@ pub struct Floor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentPresence {
     Present,
+    /// Access is withdrawn: the agent is deleted or suspended. Mediators of every release refuse
+    /// all requests and end running ones.
     Deleted,
 }

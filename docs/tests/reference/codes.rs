@@ -62,8 +62,12 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
             "`kubectl describe agent`; the mediator's log names the file",
         ),
         RunnerCode::AccessWithdrawn => (
-            "the Agent, or its compiled Secret, is gone",
-            "`kubectl get agent`; create it again, then delete its pods: they hold the earlier token",
+            "the Agent, or its compiled Secret, is gone; or the Agent was suspended a moment ago, and its files do not say so yet",
+            "`kubectl get agent`; if it is gone, create it again, then delete its pods: they hold the earlier token",
+        ),
+        RunnerCode::AgentSuspended => (
+            "the Agent says `suspend: true`; the text has the reason that was given",
+            "`kubectl toolcrib resume agent/NAME`, once its cause is dealt with",
         ),
         RunnerCode::ModelNotAllowed => (
             "the model is outside of the policy; the text lists what is inside",

@@ -38,6 +38,7 @@ pub use compilation::{
     SourceState, ToolSummary, WithheldItem,
 };
 pub use compile::check::{check_defaults, check_grant, check_provider, check_surface};
+pub use compile::suspension::{MAX_SUSPEND_REASON, suspend_reason};
 pub use compile::{compile, compile_all};
 pub use diagnostics::code::{Code, Concern, Severity};
 pub use diagnostics::report::{
@@ -64,7 +65,7 @@ pub use queries::topology::{AgentNode, GrantNode, SurfaceNode, topology};
 pub use queries::view::{
     ConsumerView, EndpointView, FeedView, GrantedView, SurfaceView, ToolView, inspect_surface,
 };
-pub use queries::why::{WhyNot, why_not};
+pub use queries::why::{WhyNot, suspended, why_not};
 pub use reference::{ObjectRef, SecretKeyRef};
 pub use routes::leads::Leads;
 

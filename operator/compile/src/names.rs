@@ -14,6 +14,8 @@ pub const GROUP: &str = "toolcrib.dev";
 pub const FIELD_MANAGER: &str = "toolcrib";
 /// `fieldManager` of the tools that `surface discover` writes into a Surface.
 pub const DISCOVER_FIELD_MANAGER: &str = "toolcrib-discover";
+/// `fieldManager` of the suspensions that the command line writes into Agents.
+pub const SUSPEND_FIELD_MANAGER: &str = "toolcrib-suspend";
 /// Name of a namespace's ToolDefaults; objects of other names are ignored.
 pub const TOOL_DEFAULTS: &str = "default";
 /// Label that the API server puts on every namespace.
@@ -37,6 +39,8 @@ pub const HOSTS_ANNOTATION: &str = "toolcrib.dev/hosts";
 pub const CA_ANNOTATION: &str = "toolcrib.dev/ca";
 /// On an Agent: any new value makes a new runner token.
 pub const ROTATE_ANNOTATION: &str = "toolcrib.dev/rotate";
+/// On an Agent: why it is suspended, in one line.
+pub const SUSPEND_REASON_ANNOTATION: &str = "toolcrib.dev/suspend-reason";
 /// Name and namespace of the Service of the cluster's name servers, as all installers write it.
 pub const DNS_SERVICE: &str = "kube-dns";
 pub const DNS_NAMESPACE: &str = "kube-system";

@@ -23,13 +23,14 @@ use toolcrib_compile::{Key, Kind, ObjectRef, Role, names};
 use toolcrib_serve::{Tls, bind};
 
 use super::context::Context;
-use super::dependents::affected::everything;
+use super::dependents::affected::{WatchedObject, everything};
 use super::queue::work::Work;
 use super::queue::{Completion, Step};
 use super::reconcile::{explain, panicked, publish, reconcile, reported};
 use super::status::counted;
 use crate::certificates::rotate::{self, CertificateTargets};
 use crate::claw::serve::{self as claw, ClawApi};
+use crate::link::answers::Access;
 use crate::link::review::Reviewer;
 use crate::link::revocations::GIVEN_UP;
 use crate::link::serve::{self as link, Link};
@@ -103,6 +104,12 @@ pub async fn lead(
     }
     context.queue.open();
     context.leadership.set(true);
+    // Before any compilation. Later suspensions are published as their events come.
+    for agent in context.stores.agents.all() {
+        if let Some(key) = agent.suspended_agent() {
+            context.publish(&key, Access::Suspended, None);
+        }
+    }
     context.queue.add_all(everything(&context.stores));
 
     if context.dns().name_servers.is_empty() {

@@ -25,6 +25,7 @@ use toolcrib_compile::{Kind, names};
 
 use super::context::Context;
 use super::dependents::affected::{WatchedObject, affected, everything};
+use crate::link::answers::Access;
 use crate::objects::decode::{DecodedObject, KindWithStatus, MetaOf, Undecodable};
 use crate::objects::metadata::ObjectMetadata;
 use crate::objects::pages;
@@ -250,6 +251,12 @@ where
             );
         }
         context.changed(change);
+        if context.leading()
+            && let Some(agent) = change.new.as_ref().and_then(|new| new.suspended_agent())
+        {
+            // Known without compiling, so it waits for no other work.
+            context.publish(&agent, Access::Suspended, Some(now));
+        }
         let affected = affected(change, &context.stores, &context.dependents);
         if context.leading() {
             for work in affected.iter().filter(|work| work.is_agent()) {
@@ -346,4 +353,137 @@ fn metadata_client(client: &Client) -> Client {
         async move { inner.send(request).await }
     });
     Client::new(service, client.default_namespace().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::{Value, json};
+    use toolcrib_compile::ObjectRef;
+    use toolcrib_crds::Agent;
+    use toolcrib_manifest::{AgentPresence, Floor, LinkDown};
+
+    use super::*;
+    use crate::controller::settings::{Args, Settings};
+    use crate::lease::Tenure;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// A leader whose API server answers nothing, and whose queue has no worker.
+    fn leader() -> Context {
+        let service = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::other("no API server"))
+        });
+        let line = ["controller", "--namespace", "reef", "--pod-name", "heron-0"];
+        let settings = Settings::from(Command::parse_from(line).args);
+        let context = Context::new(Client::new(service, "pond"), settings);
+        *context.leadership.tenure().lock() = Some(Tenure {
+            since: jiff::Timestamp::UNIX_EPOCH,
+            until: Instant::now() + Duration::from_secs(60),
+        });
+        context.leadership.set(true);
+        context.queue.open();
+        context
+    }
+
+    fn otter() -> ObjectRef {
+        ObjectRef::new("pond", "otter")
+    }
+
+    struct Watch {
+        context: Context,
+        agents: BudgetedStoreWriter<DecodedObject<Agent>>,
+        generation: i64,
+    }
+
+    impl Watch {
+        fn new() -> Self {
+            let context = leader();
+            let budget = Arc::clone(&context.stores.budget);
+            let agents =
+                BudgetedStoreWriter::new(context.stores.agents.clone(), Kind::Agent, budget);
+            Self {
+                context,
+                agents,
+                generation: 0,
+            }
+        }
+
+        /// The Agent changes to this spec.
+        fn brings(&mut self, spec: Value) {
+            self.generation += 1;
+            let agent = json!({
+                "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+                "metadata": {"name": "otter", "namespace": "pond", "uid": "u",
+                    "resourceVersion": self.generation.to_string(), "generation": self.generation},
+                "spec": spec,
+            });
+            let agent = serde_json::from_str(&agent.to_string()).expect("it has a name");
+            let changes = self.agents.apply(Event::Apply(agent));
+            let store = self.context.stores.agents.clone();
+            take_over(&self.context, &store, &changes, false);
+        }
+
+        /// What a compilation of an earlier version of the Agent found.
+        fn compiles_late(&self, floor: &Floor) {
+            let access = Access::Allowed(floor);
+            self.context.publish(&otter(), access, None);
+        }
+
+        fn answer(&self) -> Option<LinkDown> {
+            let receiver = self.context.link.subscribe(&otter(), true);
+            let body = receiver.borrow().as_ref()?.body();
+            Some(serde_json::from_slice(&body).expect("a mediator reads it"))
+        }
+    }
+
+    fn floor() -> Floor {
+        let floor = json!({"tools": {"reed.cut": "v1:cut"}, "feeds": [], "providers": ["house"]});
+        serde_json::from_value(floor).expect("a floor")
+    }
+
+    #[tokio::test]
+    async fn a_suspension_is_published_by_its_own_event_before_any_work() {
+        let mut watch = Watch::new();
+        watch.brings(json!({}));
+        assert_eq!(watch.answer(), None, "not compiled yet");
+        watch.compiles_late(&floor());
+        assert_eq!(watch.answer().expect("an answer").floor, Some(floor()));
+
+        watch.brings(json!({"suspend": true}));
+        let suspended = watch.answer().expect("an answer");
+        assert_eq!(
+            (suspended.agent, &suspended.floor),
+            (AgentPresence::Deleted, &None)
+        );
+        watch.compiles_late(&floor());
+        assert_eq!(watch.answer(), Some(suspended.clone()));
+
+        // Giving waits for a compilation.
+        watch.brings(json!({"suspend": false}));
+        assert_eq!(watch.answer(), Some(suspended));
+        watch.compiles_late(&floor());
+        let resumed = watch.answer().expect("an answer");
+        assert_eq!(
+            (resumed.agent, resumed.floor),
+            (AgentPresence::Present, Some(floor()))
+        );
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_cannot_be_decoded_is_suspended_too() {
+        let mut watch = Watch::new();
+        watch.brings(json!({"suspend": true, "mode": 7}));
+        let answer = watch.answer().expect("an answer");
+        assert_eq!(answer.agent, AgentPresence::Deleted);
+        let stored = watch.context.stores.agents.get("pond", "otter");
+        let stored = stored.expect("it is stored");
+        let why = stored.object.as_ref().expect_err("it cannot be decoded");
+        let bare = why.bare_agent().expect("it is compiled to nothing");
+        assert!(bare.spec.is_suspended());
+    }
 }

@@ -6,6 +6,7 @@
 //!
 //! Invariant: an agent has no answer until this leader has compiled it. An empty floor would deny
 //! everything, and an answer without a floor would give back tools that the former leader revoked.
+//! A suspended agent has an answer without a compilation, since nothing of its files may be used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,9 +30,36 @@ pub type LatestAnswer = Option<Answer>;
 pub struct Answer {
     pub seq: u64,
     want: Option<Arc<Want>>,
-    /// The floor as compressed JSON, since ten thousand are kept and each is read only when it
-    /// changes. `None`: the Agent was deleted.
-    floor: Option<CompressedText>,
+    access: Access<CompressedText>,
+}
+
+/// What an agent's mediators may use of their files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access<F> {
+    /// What the allowlist names. [`Answers`] keeps it as compressed JSON, since ten thousand are
+    /// kept and each is read only when it changes.
+    Allowed(F),
+    /// Nothing, since the agent is suspended.
+    Suspended,
+    /// Nothing, since the agent is deleted.
+    Deleted,
+}
+
+impl<F> Access<F> {
+    fn map<T>(self, change: impl FnOnce(F) -> T) -> Access<T> {
+        match self {
+            Access::Allowed(floor) => Access::Allowed(change(floor)),
+            Access::Suspended => Access::Suspended,
+            Access::Deleted => Access::Deleted,
+        }
+    }
+
+    fn floor(&self) -> Option<&F> {
+        match self {
+            Access::Allowed(floor) => Some(floor),
+            Access::Suspended | Access::Deleted => None,
+        }
+    }
 }
 
 /// A change of an answer.
@@ -64,15 +92,16 @@ struct EncodedLinkDown<'a> {
 impl Answer {
     /// Returns the body of the response.
     pub fn body(&self) -> Vec<u8> {
+        let floor = self.access.floor();
         let down = EncodedLinkDown {
             seq: self.seq,
             want: self.want.as_deref(),
-            floor: self.floor.as_ref().map(|floor| {
+            floor: floor.map(|floor| {
                 RawValue::from_string(floor.text()).expect("the text was serialized from a floor")
             }),
-            agent: match self.floor {
-                Some(_) => AgentPresence::Present,
-                None => AgentPresence::Deleted,
+            agent: match self.access {
+                Access::Allowed(_) => AgentPresence::Present,
+                Access::Suspended | Access::Deleted => AgentPresence::Deleted,
             },
         };
         serde_json::to_vec(&down).expect("strings and numbers are JSON")
@@ -93,30 +122,41 @@ impl Answers {
         };
     }
 
-    /// Publishes an agent's new floor (`None`: the Agent was deleted). Returns `None` if nothing
-    /// changed.
-    pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>) -> Option<Publication> {
-        let compressed = floor.map(|floor| {
+    /// Publishes what an agent's mediators may use from now on. Returns `None` if nothing changed.
+    ///
+    /// `is_suspended` is asked while no other answer can be published, and prevails over an
+    /// allowlist: the compilation that made the allowlist may be older than the suspension.
+    pub fn publish(
+        &self,
+        agent: &ObjectRef,
+        access: Access<&Floor>,
+        is_suspended: impl FnOnce() -> bool,
+    ) -> Option<Publication> {
+        let compressed = access.clone().map(|floor| {
             CompressedText::of(&serde_json::to_string(floor).expect("strings are JSON"))
         });
         let mut state = self.state();
+        let (access, compressed) = match access {
+            Access::Allowed(_) if is_suspended() => (Access::Suspended, Access::Suspended),
+            Access::Allowed(_) | Access::Suspended | Access::Deleted => (access, compressed),
+        };
         let State { seq, agents, .. } = &mut *state;
         let sender = agents.entry(agent.clone()).or_default();
         let mut published = None;
         sender.send_if_modified(|latest| {
             if let Some(before) = latest
-                && before.floor == compressed
+                && before.access == compressed
             {
                 return false;
             }
             *seq += 1;
             let before: Option<Floor> = latest.as_ref().and_then(|answer| {
-                let text = answer.floor.as_ref()?.text();
+                let text = answer.access.floor()?.text();
                 Some(serde_json::from_str(&text).expect("the text was serialized from a floor"))
             });
             published = Some(Publication {
                 seq: *seq,
-                revokes: match (&before, floor) {
+                revokes: match (&before, access.floor()) {
                     (None, _) => false,
                     (Some(_), None) => true,
                     (Some(before), Some(after)) => takes_away(before, after),
@@ -125,7 +165,7 @@ impl Answers {
             *latest = Some(Answer {
                 seq: *seq,
                 want: latest.take().and_then(|answer| answer.want),
-                floor: compressed,
+                access: compressed,
             });
             true
         });
@@ -158,7 +198,7 @@ impl Answers {
                 Answer {
                     seq: *seq,
                     want: None,
-                    floor: None,
+                    access: Access::Deleted,
                 }
             });
             watch::Sender::new(deleted)
@@ -168,14 +208,14 @@ impl Answers {
 }
 
 impl State {
-    /// Drops answers without a floor that no request waits for. They can be made again.
+    /// Drops the answers of deleted agents that no request waits for. They can be made again.
     fn forget(&mut self) {
         self.agents.retain(|_, sender| {
             sender.receiver_count() > 0
                 || sender
                     .borrow()
                     .as_ref()
-                    .is_some_and(|it| it.floor.is_some())
+                    .is_some_and(|it| it.access != Access::Deleted)
         });
         self.forget_at = self.agents.len() * 2;
     }
@@ -210,6 +250,43 @@ mod tests {
         Some(serde_json::from_slice(&body).expect("a mediator decodes the answer"))
     }
 
+    fn allow(answers: &Answers, tools: &[&str]) -> Option<Publication> {
+        answers.publish(&otter(), Access::Allowed(&floor(tools)), || false)
+    }
+
+    #[test]
+    fn an_allowlist_that_is_older_than_the_suspension_does_not_lift_it() {
+        let answers = Answers::default();
+        answers.begin(0);
+        allow(&answers, &["a"]);
+        let receiver = answers.subscribe(&otter(), true);
+        assert_eq!(
+            answers.publish(&otter(), Access::Suspended, || true),
+            published(2, true)
+        );
+        let late = floor(&["a"]);
+        assert_eq!(
+            answers.publish(&otter(), Access::Allowed(&late), || true),
+            None
+        );
+        let answer = down(&receiver).unwrap();
+        assert_eq!((answer.agent, answer.floor), (AgentPresence::Deleted, None));
+        // Resumed: the files decide from here on.
+        assert_eq!(allow(&answers, &["a"]), published(3, false));
+    }
+
+    #[test]
+    fn a_suspension_is_not_forgotten_while_no_mediator_waits() {
+        let answers = Answers::default();
+        answers.begin(0);
+        answers.publish(&otter(), Access::Suspended, || true);
+        for number in 0..1_000 {
+            answers.subscribe(&ObjectRef::new("pond", format!("newt-{number}")), false);
+        }
+        let answer = down(&answers.subscribe(&otter(), true)).unwrap();
+        assert_eq!((answer.seq, answer.agent), (1, AgentPresence::Deleted));
+    }
+
     fn published(seq: u64, revokes: bool) -> Option<Publication> {
         Some(Publication { seq, revokes })
     }
@@ -220,10 +297,7 @@ mod tests {
         answers.begin(100);
         let receiver = answers.subscribe(&otter(), true);
         assert_eq!(down(&receiver), None);
-        assert_eq!(
-            answers.publish(&otter(), Some(&floor(&["a"]))),
-            published(101, false)
-        );
+        assert_eq!(allow(&answers, &["a"]), published(101, false));
         assert!(receiver.has_changed().unwrap());
         assert_eq!(
             down(&receiver).unwrap(),
@@ -241,7 +315,10 @@ mod tests {
         let answers = Answers::default();
         answers.begin(0);
         let mut receiver = answers.subscribe(&otter(), true);
-        let publish = |floor: Option<Floor>| answers.publish(&otter(), floor.as_ref());
+        let publish = |floor: Option<Floor>| {
+            let access = floor.as_ref().map_or(Access::Deleted, Access::Allowed);
+            answers.publish(&otter(), access, || false)
+        };
         assert_eq!(publish(Some(floor(&["a", "b"]))), published(1, false));
         receiver.mark_unchanged();
         assert_eq!(publish(Some(floor(&["a", "b"]))), None);
@@ -273,7 +350,7 @@ mod tests {
     fn unknown_agents_are_answered_as_deleted_and_not_remembered() {
         let answers = Answers::default();
         answers.begin(7);
-        answers.publish(&otter(), Some(&floor(&["a"])));
+        allow(&answers, &["a"]);
         let mut last = 8;
         for number in 0..1_000 {
             let receiver =

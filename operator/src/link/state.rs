@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{Floor, LinkUp, Want};
 
-use super::answers::{Answers, LatestAnswer};
+use super::answers::{Access, Answers, LatestAnswer};
 use super::reports::{ReportChange, Reports, Sender};
 use super::revocations::Revocations;
 use crate::metrics::Metrics;
@@ -57,11 +57,17 @@ impl State {
         self.reports.lock()
     }
 
-    /// Publishes an agent's floor; `None`: the Agent was deleted. `since` is the time of the event
-    /// that caused the change.
-    pub fn publish(&self, agent: &ObjectRef, floor: Option<&Floor>, since: Option<Instant>) {
+    /// Publishes what an agent's mediators may use of their loaded files. `since` is the time of the
+    /// event that led to it. See [`Answers::publish`] for `is_suspended`.
+    pub fn publish(
+        &self,
+        agent: &ObjectRef,
+        access: Access<&Floor>,
+        is_suspended: impl FnOnce() -> bool,
+        since: Option<Instant>,
+    ) {
         let now = Instant::now();
-        if let Some(published) = self.answers.publish(agent, floor)
+        if let Some(published) = self.answers.publish(agent, access, is_suspended)
             && published.revokes
         {
             tracing::info!(%agent, "revocation published");
@@ -90,11 +96,7 @@ impl State {
     }
 
     /// Returns a receiver of the agent's answers. See [`Answers::subscribe`].
-    pub(super) fn subscribe(
-        &self,
-        agent: &ObjectRef,
-        present: bool,
-    ) -> watch::Receiver<LatestAnswer> {
+    pub fn subscribe(&self, agent: &ObjectRef, present: bool) -> watch::Receiver<LatestAnswer> {
         self.answers.subscribe(agent, present)
     }
 
@@ -153,7 +155,10 @@ mod tests {
             "calls": 0, "failed": 0, "denied": 0, "prompt_tokens": 0, "completion_tokens": 0}});
         let mut up: LinkUp = serde_json::from_value(report).expect("the JSON is a report");
         state.begin(40);
-        state.publish(&agent, Some(&floor(&["reed.cut"])), None);
+        let publish = |access: Access<&Floor>, since| {
+            state.publish(&agent, access, || false, since);
+        };
+        publish(Access::Allowed(&floor(&["reed.cut"])), None);
         let mut receiver = state.subscribe(&agent, true);
         let change = state.report(&sender, &up);
         assert!(change.state);
@@ -162,7 +167,7 @@ mod tests {
             (1, 0)
         );
 
-        state.publish(&agent, Some(&floor(&[])), Some(Instant::now()));
+        publish(Access::Allowed(&floor(&[])), Some(Instant::now()));
         assert_eq!(metrics.revocations_open.get(), 1);
         up.seen = receiver
             .borrow_and_update()
@@ -173,7 +178,7 @@ mod tests {
         state.report(&sender, &up);
         assert_eq!(metrics.revocations_open.get(), 0);
 
-        state.publish(&agent, None, None);
+        publish(Access::Deleted, None);
         assert_eq!(metrics.revocations_open.get(), 1);
         state.pod_gone("u");
         assert_eq!(metrics.revocations_open.get(), 0);

@@ -24,7 +24,10 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use toolcrib_compile::{Code, Inputs, Kind, ObjectRef, left_out, names, too_heavy_text};
+use toolcrib_bounds::cut;
+use toolcrib_compile::{
+    Code, Inputs, Kind, MAX_SUSPEND_REASON, ObjectRef, left_out, names, too_heavy_text,
+};
 use toolcrib_crds::{
     Agent, AgentSpec, AgentStatus, ModelProvider, ModelProviderStatus, Surface, SurfaceStatus,
     ToolDefaults, ToolDefaultsStatus, ToolGrant, ToolGrantStatus,
@@ -43,6 +46,8 @@ pub struct Undecodable {
     pub reason: String,
     /// The budget that it exceeds. `None` if it cannot be decoded, or is too large by itself.
     shortage: Option<Shortage>,
+    /// `spec.suspend` is true, whatever else cannot be read.
+    is_suspended: bool,
     meta: Box<ObjectMeta>,
 }
 
@@ -51,12 +56,15 @@ impl Undecodable {
         self.code == Code::TooExpensive
     }
 
-    /// An empty Agent to compile in place of one that is too expensive, so that its earlier files
-    /// do not stay in force.
+    /// An empty Agent to compile in place of one that is too expensive or suspended, so that its
+    /// earlier files do not stay in force. `None`: its compiled files stand.
     pub fn bare_agent(&self) -> Option<Agent> {
-        self.is_too_expensive().then(|| Agent {
+        (self.is_too_expensive() || self.is_suspended).then(|| Agent {
             metadata: (*self.meta).clone(),
-            spec: AgentSpec::default(),
+            spec: AgentSpec {
+                suspend: self.is_suspended.then_some(true),
+                ..AgentSpec::default()
+            },
             status: None,
         })
     }
@@ -113,15 +121,16 @@ const BARE_STATUS: usize = 1024;
 impl<K: Resource<DynamicType = ()> + Clone> DecodedObject<K> {
     /// The same object without its body, which is over the budget.
     fn bare(&self, why: Shortage) -> Self {
-        let meta = match &self.object {
-            Ok(object) => object.meta().clone(),
-            Err(why) => (*why.meta).clone(),
+        let (meta, is_suspended) = match &self.object {
+            Ok(object) => (object.meta().clone(), false),
+            Err(why) => ((*why.meta).clone(), why.is_suspended),
         };
         Self {
             object: Err(Undecodable {
                 code: Code::TooExpensive,
                 reason: why.to_string(),
                 shortage: Some(why),
+                is_suspended,
                 meta: Box::new(meta),
             }),
             status: kept_status(self.status.clone()),
@@ -202,18 +211,39 @@ fn kept_status(status: Option<CompressedText>) -> Option<CompressedText> {
     status.filter(|status| status.len() <= BARE_STATUS)
 }
 
-/// The metadata that the operator reads: identity, versions, deletion, and a single annotation.
+impl DecodedObject<Agent> {
+    /// Whether the Agent says `suspend: true`, also if nothing else of it can be read.
+    pub fn is_suspended(&self) -> bool {
+        match &self.object {
+            Ok(agent) => agent.spec.is_suspended(),
+            Err(why) => why.is_suspended,
+        }
+    }
+}
+
+/// The metadata that the operator reads: identity, versions, deletion, and two annotations.
 fn slim(meta: ObjectMeta) -> ObjectMeta {
-    let annotations = meta.annotations.and_then(|mut all| {
-        let (name, value) = all.remove_entry(names::ROTATE_ANNOTATION)?;
-        // The value is only compared and written into the identity Secret.
-        let value = if value.len() > ANNOTATION {
-            hex::encode(Sha256::digest(&value))
-        } else {
-            value
-        };
-        Some(BTreeMap::from([(name, value)]))
-    });
+    let mut all = meta.annotations.unwrap_or_default();
+    // The value is only compared and written into the identity Secret.
+    let rotate = all
+        .remove_entry(names::ROTATE_ANNOTATION)
+        .map(|(name, value)| {
+            let is_long = value.len() > ANNOTATION;
+            (
+                name,
+                if is_long {
+                    hex::encode(Sha256::digest(&value))
+                } else {
+                    value
+                },
+            )
+        });
+    // Longer than a reason may be, so that compile reports the cut.
+    let reason = all.remove_entry(names::SUSPEND_REASON_ANNOTATION);
+    let reason =
+        reason.map(|(name, value)| (name, cut(&value, 2 * MAX_SUSPEND_REASON).into_owned()));
+    let kept: BTreeMap<String, String> = rotate.into_iter().chain(reason).collect();
+    let annotations = (!kept.is_empty()).then_some(kept);
     ObjectMeta {
         name: meta.name,
         namespace: meta.namespace,
@@ -241,6 +271,9 @@ impl<'de, K: KindWithStatus> Deserialize<'de> for DecodedObject<K> {
 
 /// Decodes an object. Fails only if not even its metadata can be decoded.
 fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json::Error> {
+    // Weighed as text: what is too heavy is never decoded.
+    let spec = serde_json::from_str::<OnlySpec<'_>>(text)?.spec;
+    let spec = spec.map_or("", RawValue::get);
     let bare = |code, reason| {
         let meta = serde_json::from_str::<OnlyMeta>(text)?.metadata.into();
         Ok(DecodedObject {
@@ -248,15 +281,15 @@ fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json:
                 code,
                 reason,
                 shortage: None,
+                // Err: the field is not a boolean, or stands twice.
+                is_suspended: serde_json::from_str::<OnlySuspend>(spec)
+                    .is_ok_and(|spec| spec.suspend == Some(true)),
                 meta: Box::new(slim(meta)),
             }),
             status: kept_status(status_alone::<K>(text)),
             weight: BASE_WEIGHT,
         })
     };
-    // Weighs the text first, so that an object that is too large is never decoded.
-    let spec = serde_json::from_str::<OnlySpec<'_>>(text)?.spec;
-    let spec = spec.map_or("", RawValue::get);
     if let Some(reason) = too_heavy_text(spec) {
         return bare(Code::TooExpensive, reason);
     }
@@ -289,6 +322,11 @@ struct OnlyStatus<'a> {
 struct OnlySpec<'a> {
     #[serde(borrow)]
     spec: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct OnlySuspend {
+    suspend: Option<bool>,
 }
 
 /// The part of the status that all of Toolcrib's kinds have.
@@ -439,6 +477,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Secret;
     use kube::core::ObjectList;
     use kube::core::WatchEvent;
+    use serde_json::json;
 
     use super::*;
 
@@ -542,6 +581,24 @@ mod tests {
         assert_eq!(
             otter.status().map(|status| super::text(&status)),
             Some(super::text(&status))
+        );
+    }
+
+    #[test]
+    fn the_reason_of_a_suspension_is_kept_longer_than_it_may_be_and_no_longer() {
+        let text = json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+            "metadata": {"name": "otter", "namespace": "pond", "annotations": {
+                "toolcrib.dev/suspend-reason": "loop ".repeat(10_000), "team": "reeds"}},
+            "spec": {"suspend": true},
+        });
+        let otter = decode::<Agent>(&text.to_string()).unwrap();
+        assert!(otter.is_suspended());
+        let kept = otter.meta().annotations.as_ref().unwrap();
+        let lengths: Vec<_> = kept.iter().map(|(name, it)| (&**name, it.len())).collect();
+        assert_eq!(
+            lengths,
+            [("toolcrib.dev/suspend-reason", 2 * MAX_SUSPEND_REASON)]
         );
     }
 

@@ -254,6 +254,9 @@ fn differences(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec
             ));
             continue;
         }
+        if let Some(suspended) = plan.suspended {
+            lines.push((0, suspended));
+        }
         if let Some(refused) = plan.refused {
             lines.push((0, format!("Agent {agent} is not accepted: {refused}")));
         }

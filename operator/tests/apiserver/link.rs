@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, DynamicObject};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -364,6 +364,88 @@ async fn every_kind_of_revocation_is_denied_and_acknowledged_over_the_link() {
         .eventually("both mediators wait", || async {
             (harness.metric("link_held").await == 2.0).then_some(())
         })
+        .await;
+    harness.end().await;
+}
+
+/// The write workers are kept busy, and the mediator never loads other files.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspension_reaches_a_pod_while_others_are_compiled() {
+    let mut harness = Harness::new().await;
+    let lake = harness.other_namespace().await;
+    harness.start("heron");
+    for way in otter(&harness.pond, &lake) {
+        harness.apply(way.object).await;
+    }
+    let files = harness
+        .files("otter", "all tools", |files| {
+            tools(files).len() == 5 && files["providers.json"]["providers"]["reef"].is_object()
+        })
+        .await;
+    let pod = pods::create(&harness, "otter-1", "otter").await;
+    let mediator = Mediator::start(&harness, &pod, &files).await;
+    mediator.whole().await;
+    for number in 0..60 {
+        let name = format!("newt-{number}");
+        let spec = json!({"surfaces": [{"name": "default"}]});
+        harness
+            .apply(ours("Agent", &harness.pond, &name, spec))
+            .await;
+    }
+    // Every agent of the namespace is compiled anew, by two at a time.
+    let mut defaults = ours("ToolDefaults", &harness.pond, "default", json!({}));
+    defaults["spec"] =
+        json!({"mode": "Native", "tools": [{"surface": {"name": "default"}, "allow": ["*"]}]});
+    harness.apply(defaults).await;
+
+    let reason = "toolcrib.dev/suspend-reason";
+    let agents: Api<Agent> = harness.api(&harness.pond);
+    let suspend =
+        json!({"metadata": {"annotations": {reason: "runaway loop"}}, "spec": {"suspend": true}});
+    let begun = Instant::now();
+    agents
+        .patch("otter", &PatchParams::default(), &Patch::Merge(&suspend))
+        .await
+        .unwrap();
+    mediator
+        .until("everything is denied", |now| now.version().is_err())
+        .await;
+    let took = begun.elapsed();
+    println!("denied {took:?} after the patch began");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+
+    let message = harness
+        .condition::<Agent>("otter", "Ready", "True/Suspended")
+        .await;
+    assert!(message.ends_with("suspended: runaway loop"), "{message}");
+    let files = harness
+        .files("otter", "the files say so", |files| {
+            files["agent.json"]["suspension"] == json!({"reason": "runaway loop"})
+        })
+        .await;
+    assert_eq!(tools(&files), [] as [String; 0]);
+    assert_eq!(files["providers.json"]["providers"], json!({}));
+    harness.event("otter", "AgentSuspended").await;
+    // The reason alone changes the files too.
+    let reworded = json!({"metadata": {"annotations": {reason: "leak"}}});
+    agents
+        .patch("otter", &PatchParams::default(), &Patch::Merge(&reworded))
+        .await
+        .unwrap();
+    harness
+        .files("otter", "the other reason", |files| {
+            files["agent.json"]["suspension"] == json!({"reason": "leak"})
+        })
+        .await;
+
+    let resume = json!({"metadata": {"annotations": {reason: null}}, "spec": {"suspend": null}});
+    agents
+        .patch("otter", &PatchParams::default(), &Patch::Merge(&resume))
+        .await
+        .unwrap();
+    mediator.whole().await;
+    harness
+        .files("otter", "all tools again", |files| tools(files).len() == 5)
         .await;
     harness.end().await;
 }

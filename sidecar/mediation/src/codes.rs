@@ -69,6 +69,8 @@ pub enum RunnerCode {
     Unauthorized,
     ManifestBroken,
     AccessWithdrawn,
+    /// The Agent object says `suspend: true`.
+    AgentSuspended,
     ModelNotAllowed,
     NNotSupported,
     FieldRefused,
@@ -96,10 +98,11 @@ pub enum RunnerCode {
 }
 
 impl RunnerCode {
-    pub const ALL: [RunnerCode; 20] = [
+    pub const ALL: [RunnerCode; 21] = [
         RunnerCode::Unauthorized,
         RunnerCode::ManifestBroken,
         RunnerCode::AccessWithdrawn,
+        RunnerCode::AgentSuspended,
         RunnerCode::ModelNotAllowed,
         RunnerCode::NNotSupported,
         RunnerCode::FieldRefused,
@@ -124,6 +127,7 @@ impl RunnerCode {
             RunnerCode::Unauthorized => "unauthorized",
             RunnerCode::ManifestBroken => "manifest_broken",
             RunnerCode::AccessWithdrawn => "access_withdrawn",
+            RunnerCode::AgentSuspended => "agent_suspended",
             RunnerCode::ModelNotAllowed => "model_not_allowed",
             RunnerCode::NNotSupported => "n_not_supported",
             RunnerCode::FieldRefused => "field_refused",
@@ -148,6 +152,7 @@ impl RunnerCode {
         match self {
             RunnerCode::Unauthorized => 401,
             RunnerCode::AccessWithdrawn
+            | RunnerCode::AgentSuspended
             | RunnerCode::ModelNotAllowed
             | RunnerCode::IdentityRefused => 403,
             RunnerCode::NNotSupported
@@ -178,6 +183,9 @@ impl RunnerCode {
             RunnerCode::Unauthorized => "use the address and key that the environment holds",
             RunnerCode::ManifestBroken => "`kubectl describe agent` says what is wrong",
             RunnerCode::AccessWithdrawn => "ask whoever manages the Agent object to restore it",
+            RunnerCode::AgentSuspended => {
+                "ask whoever manages the Agent object; `kubectl toolcrib resume` gives it back"
+            }
             RunnerCode::NNotSupported => "leave `n` out, or ask several times",
             RunnerCode::FieldRefused => "leave it out",
             RunnerCode::IdentityRefused => {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use toolcrib_manifest::{
     AgentFile, AgentPresence, Feed, Floor, LinkDown, Policy, RunnerAccess, RunnerToken, SecretText,
-    Tier, ToolsFile,
+    Suspension, Tier, ToolsFile,
 };
 use toolcrib_mediation::{Authority, Catalog, Scrubber, feed_name};
 
@@ -48,6 +48,11 @@ impl EffectiveConfig {
             return Err(Unavailable::Ending);
         }
         match (self.presence, &self.load_state) {
+            // Before the link's word: the files say more than that access is withdrawn.
+            (_, LoadState::InForce { version, .. }) if version.agent.suspension.is_some() => {
+                let suspension = version.agent.suspension.clone();
+                Err(Unavailable::AgentSuspended(suspension.unwrap_or_default()))
+            }
             (AgentPresence::Deleted, _) | (_, LoadState::Withdrawn { .. }) => {
                 Err(Unavailable::AccessWithdrawn)
             }
@@ -56,6 +61,12 @@ impl EffectiveConfig {
                 Err(Unavailable::ManifestBroken)
             }
         }
+    }
+
+    /// True if the mediator does what its files say: it serves requests, or it refuses them since
+    /// the agent is suspended.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.version(), Ok(_) | Err(Unavailable::AgentSuspended(_)))
     }
 
     /// The agent whose tokens are checked; `None`: no tokens are known.
@@ -103,10 +114,12 @@ impl EffectiveConfig {
 }
 
 /// The reason why no request is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
     #[error("access of this agent is withdrawn")]
     AccessWithdrawn,
+    #[error("this agent is suspended{}", .0.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    AgentSuspended(Suspension),
     #[error("the agent's manifest cannot be used")]
     ManifestBroken,
     #[error("the mediator is ending")]

@@ -16,7 +16,7 @@ use toolcrib_mediation::feed_name;
 use crate::app::App;
 use crate::metrics;
 
-/// The answer of `/readyz`: the version that is served, or the reason why none is.
+/// The answer of `/readyz`: the version in force, or the reason why none is.
 #[derive(Debug, Serialize)]
 struct Readiness {
     ready: bool,
@@ -53,8 +53,13 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     let version = now.version().ok();
     let unavailable = now.version().err().map(|error| error.to_string());
     let readiness = Readiness {
-        ready: version.is_some(),
-        digest: version.and_then(|version| version.agent.digest.clone()),
+        // A suspended agent's pods stay ready, so that no rollout or Service takes the suspension
+        // for a fault.
+        ready: now.is_ready(),
+        digest: now
+            .is_ready()
+            .then(|| now.load_state.version()?.agent.digest.clone())
+            .flatten(),
         loaded_at: now.loaded_at.clone(),
         error: now.load_state.error().or(unavailable),
         tools: version.map_or(0, |version| version.catalog.tools().len()),

@@ -108,8 +108,9 @@ pub fn prepare(
 
 impl From<Unavailable> for RunnerError {
     fn from(unavailable: Unavailable) -> Self {
-        let code = match unavailable {
+        let code = match &unavailable {
             Unavailable::AccessWithdrawn => RunnerCode::AccessWithdrawn,
+            Unavailable::AgentSuspended(_) => RunnerCode::AgentSuspended,
             Unavailable::ManifestBroken => RunnerCode::ManifestBroken,
             Unavailable::Ending => RunnerCode::Overloaded,
         };

@@ -34,6 +34,7 @@ mod provider_tools;
 mod providers;
 mod record;
 mod security;
+mod suspension;
 mod swaps;
 mod telemetry;
 mod tiers;

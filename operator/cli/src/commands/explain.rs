@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use toolcrib_compile::{
     Compilation, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile, explain_tool, given_tools,
+    suspended,
 };
 use toolcrib_crds::{Agent, ConditionType, StateReason};
 use toolcrib_manifest::Mode;
@@ -29,6 +30,9 @@ struct Explanation<'a> {
     /// Whether the runner may also call the tools itself, beside `mode: Mediated`.
     native: bool,
     manifest_digest: &'a str,
+    /// That every request is refused, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suspended: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     tools: Vec<GivenTool>,
@@ -138,6 +142,7 @@ fn explanation(
         mode: compilation.files.agent.mode,
         native: compilation.files.agent.native,
         manifest_digest: &compilation.manifest_digest,
+        suspended: suspended(compilation).map(|why| why.to_string()),
         refused: refusal.map(|found| format!("{}: {}", found.code.name(), found.message)),
         tools: given_tools(compilation).collect(),
         feeds: feeds
@@ -212,6 +217,12 @@ fn explanation_text(explanation: &Explanation<'_>) -> String {
         format!("mode {}", caller(explanation.mode, explanation.native)),
         format!("manifest {}", explanation.manifest_digest),
     ];
+    lines.extend(
+        explanation
+            .suspended
+            .iter()
+            .map(|why| print::plain(why).into_owned()),
+    );
     lines.extend(
         explanation
             .refused
@@ -350,7 +361,8 @@ fn one_text(answer: &ToolExplanation) -> String {
         None => std::iter::once(format!("{tool} is not given to {agent}"))
             .chain(answer.because.iter().map(|reason| match reason {
                 WhyNot::Withheld(_) => format!("withheld: {reason}"),
-                WhyNot::NotAName(_)
+                WhyNot::Suspended { .. }
+                | WhyNot::NotAName(_)
                 | WhyNot::NoAgent(_)
                 | WhyNot::NotDeclared { .. }
                 | WhyNot::NoSurface(_)
@@ -365,6 +377,7 @@ fn one_text(answer: &ToolExplanation) -> String {
             "to give it, add {tool} under allow in spec.tools of a ToolGrant that names the agent"
         )),
         WhyNot::Withheld(_)
+        | WhyNot::Suspended { .. }
         | WhyNot::NotAName(_)
         | WhyNot::NoAgent(_)
         | WhyNot::NotDeclared { .. }
@@ -405,6 +418,7 @@ mod tests {
             mode: Mode::Mediated,
             native: false,
             manifest_digest: "d1",
+            suspended: None,
             refused: refused.map(str::to_owned),
             tools: Vec::new(),
             feeds: Vec::new(),

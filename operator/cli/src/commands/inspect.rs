@@ -129,7 +129,10 @@ fn text(view: &SurfaceView) -> String {
                 consumer.agent.to_string(),
                 consumer.alias.clone(),
                 if consumer.consent { "yes" } else { "no" }.to_owned(),
-                consumer.tools.to_string(),
+                match consumer.suspended {
+                    true => "suspended".to_owned(),
+                    false => consumer.tools.to_string(),
+                },
             ]
         })
         .collect();

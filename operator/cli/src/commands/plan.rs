@@ -174,6 +174,12 @@ fn table(plan: &Plan, color: Color) -> String {
         }
         rows.extend(
             planned
+                .suspended
+                .iter()
+                .map(|why| of_agent("suspended", why.clone())),
+        );
+        rows.extend(
+            planned
                 .refused
                 .iter()
                 .map(|why| of_agent("refused", why.clone())),

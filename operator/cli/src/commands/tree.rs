@@ -152,6 +152,7 @@ fn agent_branch(node: &AgentNode, pods: &Pods) -> Branch {
     };
     let has = match (node.exists, node.tools.is_empty()) {
         (false, _) => "it is not there".to_owned(),
+        (true, _) if node.suspended => "suspended, has nothing".to_owned(),
         (true, true) => "has nothing of it".to_owned(),
         (true, false) => format!("has {}", list(&node.tools)),
     };
@@ -211,6 +212,7 @@ mod tests {
                 agents: vec![AgentNode {
                     agent: ObjectRef::new("lake", "heron"),
                     exists: true,
+                    suspended: false,
                     tools: BTreeSet::new(),
                     withheld: BTreeSet::new(),
                 }],

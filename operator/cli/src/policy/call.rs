@@ -10,8 +10,8 @@ use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, method_name, why_not};
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
-    Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, PresentedTools, ToolFailure,
-    Turn, TurnConfig, alias, http_call, http_method, target,
+    Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, PresentedTools, RunnerCode,
+    ToolFailure, Turn, TurnConfig, alias, http_call, http_method, target,
 };
 
 use super::file::Verdict;
@@ -58,6 +58,11 @@ pub fn call(
     arguments: &str,
 ) -> anyhow::Result<Outcome> {
     let mut outcome = known(inputs, compilation, tool);
+    if compilation.suspension().is_some() {
+        // The mediator refuses the request itself.
+        outcome.code = Some(RunnerCode::AgentSuspended.name().to_owned());
+        return Ok(outcome);
+    }
     let agent = &compilation.files.agent;
     let name = match (agent.identity, pod) {
         (Identity::Agent, _) => agent.claw_id.clone(),
@@ -119,7 +124,8 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
     };
     let withheld = reasons.iter().find_map(|reason| match reason {
         WhyNot::Withheld(withheld) => Some(withheld.code.name().to_owned()),
-        WhyNot::NotAName(_)
+        WhyNot::Suspended { .. }
+        | WhyNot::NotAName(_)
         | WhyNot::NoAgent(_)
         | WhyNot::NotDeclared { .. }
         | WhyNot::NoSurface(_)

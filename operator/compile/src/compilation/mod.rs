@@ -12,7 +12,7 @@ use self::files::{Files, published, render};
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::networking::v1::NetworkPolicySpec;
-use toolcrib_manifest::Tier;
+use toolcrib_manifest::{Suspension, Tier};
 
 use crate::names;
 use crate::{Code, Diagnostic, Network, ObjectRef, SecretKeyRef};
@@ -210,6 +210,11 @@ impl Role {
 }
 
 impl Compilation {
+    /// The agent's suspension, if it is suspended.
+    pub fn suspension(&self) -> Option<&Suspension> {
+        self.files.agent.suspension.as_ref()
+    }
+
     /// Returns the keys to read before [`crate::materialize`], without the references that compile
     /// refused (not labelled, another host).
     pub fn references(&self) -> BTreeSet<SecretKeyRef> {

@@ -1,7 +1,7 @@
 //! One agent's compilation, step by step, and the checks of each kind of object.
 //!
-//! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), the rules that
-//! name it ([`authority`]), the surfaces that it may use ([`reach`], [`consent`]), its tools and
+//! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), its suspension
+//! ([`suspension`]), the rules that name it ([`authority`]), the surfaces that it may use ([`reach`], [`consent`]), its tools and
 //! feeds ([`offer`], [`credential`], [`lower`]), its providers ([`models`]), bounds on the result
 //! ([`crate::compilation::bounds`]), its network ([`egress`]), its context, and the digest.
 
@@ -17,14 +17,15 @@ pub(crate) mod mcp_config;
 pub(crate) mod models;
 pub(crate) mod offer;
 pub(crate) mod reach;
+pub mod suspension;
 pub(crate) mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_crds::{Agent, AgentSurface, Egress};
 use toolcrib_manifest::{
-    AgentFile, Context, Digests, Feed, FeedsFile, Mode, ProvidersFile, ServiceSettings, Tls,
-    ToolsExtension, ToolsFile, VERSION,
+    AgentFile, Context, Digests, Feed, FeedsFile, Mode, ProvidersFile, ServiceSettings, Suspension,
+    Tls, ToolsExtension, ToolsFile, VERSION,
 };
 
 use self::authority::{Authority, Rule, Verb};
@@ -53,9 +54,16 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let (key, agent) = (agent, &*objects.agent(agent)?);
     let mut work = Work::default();
     let effective = effective::merge(objects, key, agent, &mut work.found);
-    let authority = Authority::of(objects, key, agent);
-    let rules = authority.rules();
-    let reach = reach::reach(objects, key, agent, &rules, &mut work);
+    let suspension = suspension::suspension(key, agent, &mut work.found);
+    // A suspended agent is compiled as if nothing were granted, declared and provided, so its
+    // suspension waits for no other object.
+    let is_suspended = suspension.is_some();
+    let authority = (!is_suspended).then(|| Authority::of(objects, key, agent));
+    let rules = authority.as_ref().map(Authority::rules).unwrap_or_default();
+    let reach = match is_suspended {
+        true => Vec::new(),
+        false => reach::reach(objects, key, agent, &rules, &mut work),
+    };
     report_unreached(key, agent, &rules, &mut work);
 
     let lowered: Vec<ToolEntry> = reach
@@ -99,16 +107,19 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         .map(|lowered| (lowered.feed, lowered.summary))
         .unzip();
 
-    let providers = models::providers(
-        objects,
-        &key.namespace,
-        effective.models.as_ref(),
-        &effective.models_subject,
-        &mut work.sources,
-        &mut work.found,
-    );
+    let providers = match is_suspended {
+        true => BTreeMap::new(),
+        false => models::providers(
+            objects,
+            &key.namespace,
+            effective.models.as_ref(),
+            &effective.models_subject,
+            &mut work.sources,
+            &mut work.found,
+        ),
+    };
     let mut files = Files {
-        agent: agent_file(objects, key, &effective),
+        agent: agent_file(objects, key, &effective, suspension),
         tools: ToolsFile {
             version: VERSION,
             tools,
@@ -250,7 +261,12 @@ fn report_unreached(
     }
 }
 
-fn agent_file(objects: &dyn Objects, key: &ObjectRef, effective: &Effective) -> AgentFile {
+fn agent_file(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    effective: &Effective,
+    suspension: Option<Suspension>,
+) -> AgentFile {
     AgentFile {
         version: VERSION,
         agent: key.name.clone(),
@@ -271,6 +287,7 @@ fn agent_file(objects: &dyn Objects, key: &ObjectRef, effective: &Effective) -> 
         prompt: None,
         provider_tools: effective.provider_tools,
         requires: effective.requires.clone(),
+        suspension,
     }
 }
 

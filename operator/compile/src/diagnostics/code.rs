@@ -385,6 +385,16 @@ codes! {
     cause "No usable ModelProvider of the agent's namespace is selected by its models; tools that no model can call are a mistake."
     cure "Create a ModelProvider in the namespace, or correct `spec.models`."
 
+    /// The agent is suspended: it has no tool, feed and model provider, and its mediators refuse every request.
+    AgentSuspended: Warning, Spec,
+    cause "`spec.suspend` of the Agent is true. Its grants stay as they are."
+    cure "`kubectl toolcrib resume agent/NAME`, or set `spec.suspend` to false; the annotation `toolcrib.dev/suspend-reason` says why it was suspended."
+
+    /// The reason of a suspension is not one short line; users read it shortened.
+    SuspendReasonCut: Warning, Spec,
+    cause "The annotation `toolcrib.dev/suspend-reason` has several lines, characters that no screen shows, or more than 256 bytes. The suspension itself is in force."
+    cure "Write one line of at most 256 bytes."
+
     /// No provider of the namespace serves this model.
     ModelNotServed: Error, Reference,
     cause "The part before the first '/' is not the name of a usable ModelProvider of the namespace. Or `models` names neither a default nor an allowed model, so none may be asked for."

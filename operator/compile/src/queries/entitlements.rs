@@ -365,6 +365,7 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
         prompt,
         provider_tools,
         requires,
+        suspension,
     } = agent;
     let toolcrib_manifest::Policy {
         max_rounds,
@@ -399,6 +400,10 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
             .as_ref()
             .map(|prompt| ("prompt", sha256(prompt.as_bytes()))),
     );
+    settings.extend(suspension.as_ref().map(|suspension| {
+        let reason = suspension.reason.clone();
+        ("suspended", reason.unwrap_or_else(|| "yes".to_owned()))
+    }));
     settings.extend((!requires.is_empty()).then(|| ("requires", requires.join(", "))));
     settings
         .into_iter()

@@ -13,6 +13,7 @@ use std::fmt;
 use serde::Serialize;
 use toolcrib_manifest::Tier;
 
+use crate::compile::suspension::sentence;
 use crate::queries::entitlements::{
     ANY_MODEL, Facts, Item, ItemKind, TIER, VALUE, entitlements, references_of_item,
 };
@@ -34,6 +35,9 @@ pub struct Plan {
 pub struct AgentPlan {
     pub agent: ObjectRef,
     pub fate: Fate,
+    /// That the agent is suspended afterwards, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<String>,
     /// Sorted by item.
     pub changes: Vec<Change>,
     /// The reason why the agent is not accepted afterwards, if it is a new one.
@@ -135,9 +139,14 @@ pub fn plan_agent(
         .flat_map(|compilation| &compilation.unknown)
         .map(|(kind, key)| format!("{} {key}", kind.name()))
         .collect();
+    let suspended = new.as_ref().and_then(|new| {
+        let suspension = new.suspension()?;
+        Some(sentence(agent, suspension))
+    });
     Some(AgentPlan {
         agent: agent.clone(),
         fate,
+        suspended,
         changes,
         refused,
         unknown,
@@ -238,6 +247,9 @@ impl Comparison<'_> {
         match (self.fate, self.new) {
             (Fate::Unreadable, _) => return vec!["the Agent cannot be read".to_owned()],
             (_, None) => return vec!["the Agent is gone".to_owned()],
+            (_, Some(new)) if new.suspension().is_some() => {
+                return vec!["the agent is suspended".to_owned()];
+            }
             (_, Some(new)) => match item.kind {
                 ItemKind::Tool => why_not(self.after, new, &item.name),
                 ItemKind::Feed => why_no_feed(new, &item.name),

@@ -39,6 +39,9 @@ pub struct AgentNode {
     pub agent: ObjectRef,
     /// `false`: the grant names the agent, and it does not exist.
     pub exists: bool,
+    /// The agent gets nothing while it is suspended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     /// The tools that this grant gives the agent.
     pub tools: BTreeSet<String>,
     /// Tools that this grant names and the agent does not get.
@@ -155,6 +158,7 @@ fn agents(
                 names.iter().partition(has);
             AgentNode {
                 exists: object.is_some(),
+                suspended: object.is_some_and(|object| object.spec.is_suspended()),
                 tools: tools.into_iter().cloned().collect(),
                 withheld: withheld.into_iter().cloned().collect(),
                 agent,

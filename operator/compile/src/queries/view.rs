@@ -101,6 +101,9 @@ pub struct ConsumerView {
     pub consent: bool,
     /// Number of the surface's tools that the agent has.
     pub tools: usize,
+    /// It has none while it is suspended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
 }
 
 /// Describes a surface; `None` if it does not exist or cannot be decoded.
@@ -119,6 +122,7 @@ pub fn inspect_surface(objects: &dyn Objects, key: &ObjectRef) -> Option<Surface
                 &user.compilation.agent.namespace,
             ),
             tools: user.of_surface().count(),
+            suspended: user.compilation.suspension().is_some(),
         })
         .collect();
     let descriptor = resolved.descriptor();

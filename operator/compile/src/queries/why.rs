@@ -4,8 +4,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use toolcrib_manifest::Suspension;
+
 use crate::compilation::WithheldItem;
 use crate::compile::consent::open;
+use crate::compile::suspension::sentence;
 use crate::reference::surface_key;
 use crate::{Compilation, Kind, ObjectRef, Objects, near};
 
@@ -14,6 +17,11 @@ use crate::{Compilation, Kind, ObjectRef, Objects, near};
 pub enum WhyNot {
     /// The item was asked for, and is withheld.
     Withheld(WithheldItem),
+    /// The agent is suspended, so it has nothing at all.
+    Suspended {
+        agent: ObjectRef,
+        suspension: Suspension,
+    },
     /// The name is not of the form `SURFACE.TOOL`; holds the agent's tool with the nearest name.
     NotAName(Option<String>),
     /// The Agent does not exist, or cannot be decoded.
@@ -50,6 +58,9 @@ pub enum WhyNot {
 /// Returns the reasons why the agent of `compilation`, made of `objects`, has no tool `name`. At
 /// least one is returned if the agent does not have the tool.
 pub fn why_not(objects: &dyn Objects, compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+    if let Some(suspended) = suspended(compilation) {
+        return vec![suspended];
+    }
     let name = &*canonical(name);
     let whole = whole_surface(name, '.');
     let withheld = withheld(compilation, &[Some(name), whole.as_deref()]);
@@ -70,6 +81,9 @@ pub(crate) fn canonical(name: &str) -> Cow<'_, str> {
 
 /// Returns the reasons why the agent has no feed `SURFACE/FEED`; none if no object asks for it.
 pub(crate) fn why_no_feed(compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+    if let Some(suspended) = suspended(compilation) {
+        return vec![suspended];
+    }
     let feed = format!("feed {name}");
     let whole = whole_surface(&feed, '/');
     let surface = whole_surface(name, '/').map(|whole| whole.replace('/', "."));
@@ -77,6 +91,14 @@ pub(crate) fn why_no_feed(compilation: &Compilation, name: &str) -> Vec<WhyNot> 
         compilation,
         &[Some(&feed), whole.as_deref(), surface.as_deref()],
     )
+}
+
+/// Returns the suspension of the compiled agent as the reason for everything that it has not.
+pub fn suspended(compilation: &Compilation) -> Option<WhyNot> {
+    Some(WhyNot::Suspended {
+        agent: compilation.agent.clone(),
+        suspension: compilation.suspension()?.clone(),
+    })
 }
 
 fn whole_surface(name: &str, separator: char) -> Option<String> {
@@ -151,6 +173,13 @@ impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WhyNot::Withheld(withheld) => write!(f, "{}: {}", withheld.code, withheld.message),
+            WhyNot::Suspended { agent, suspension } => write!(
+                f,
+                "{}; `kubectl toolcrib resume agent/{} -n {}` gives it back",
+                sentence(agent, suspension),
+                agent.name,
+                agent.namespace,
+            ),
             WhyNot::NotAName(meant) => {
                 write!(
                     f,

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use toolcrib_compile::{Kind, ObjectRef, Role, names};
-use toolcrib_manifest::{Dns, LinkConfig, Want};
+use toolcrib_manifest::{Dns, Floor, LinkConfig, Want};
 
 use super::dependents::Dependents;
 use super::queue::Queue;
@@ -27,6 +27,7 @@ use super::write::events::Events;
 use crate::certificates::leader::LeaderCertificate;
 use crate::claw::tokens::Tokens;
 use crate::leadership::Leadership;
+use crate::link::answers::Access;
 use crate::link::state::State as Link;
 use crate::metrics::Metrics;
 use crate::objects::store::{Change, StoreObject};
@@ -99,6 +100,23 @@ impl Context {
     /// The digests last compiled and written for an agent, and the time of the write.
     pub fn want(&self, agent: &ObjectRef) -> Option<(Arc<Want>, Instant)> {
         self.memory().agents.get(agent)?.want.clone()
+    }
+
+    /// Publishes to the agent's mediators what they may use from now on. A suspended Agent allows
+    /// nothing, whatever a compilation of an earlier version found.
+    pub fn publish(&self, agent: &ObjectRef, access: Access<&Floor>, since: Option<Instant>) {
+        if !matches!(access, Access::Allowed(_)) {
+            // The operator's own tools count too.
+            self.tokens.forget(agent);
+        }
+        let is_suspended = || self.is_suspended(agent);
+        self.link.publish(agent, access, is_suspended, since);
+    }
+
+    /// Whether the Agent is suspended, as the watch has delivered it.
+    pub fn is_suspended(&self, agent: &ObjectRef) -> bool {
+        let stored = self.stores.agents.get(&agent.namespace, &agent.name);
+        stored.is_some_and(|stored| stored.is_suspended())
     }
 
     /// Whether this replica is the leader and its lease still holds.

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use toolcrib_compile::{Key, Keys, Kind, ObjectRef, names};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
@@ -35,6 +34,11 @@ pub trait WatchedObject: StoreObject {
 
     /// The work that reconciles or writes this object.
     fn own_work(&self) -> Option<Work>;
+
+    /// The key of this object, if it is a suspended Agent.
+    fn suspended_agent(&self) -> Option<ObjectRef> {
+        None
+    }
 
     /// A digest of the status, for a kind whose status the controller writes.
     fn status(&self) -> Option<u64> {
@@ -93,6 +97,10 @@ fn key(object: &impl StoreObject) -> ObjectRef {
 trait ToolcribKind: KindWithStatus + Keys {
     const WORK: WorkKind;
 
+    fn is_suspended(_: &DecodedObject<Self>) -> bool {
+        false
+    }
+
     /// The keys that an object of this name may have if it cannot be decoded.
     fn keys_unread(key: &ObjectRef, _: &Stores) -> BTreeSet<Key> {
         Key::of_object(Self::WORK.kind(), key).into()
@@ -101,6 +109,10 @@ trait ToolcribKind: KindWithStatus + Keys {
 
 impl ToolcribKind for Agent {
     const WORK: WorkKind = WorkKind::Agent;
+
+    fn is_suspended(agent: &DecodedObject<Self>) -> bool {
+        agent.is_suspended()
+    }
 }
 
 impl ToolcribKind for Surface {
@@ -139,7 +151,8 @@ impl<K: ToolcribKind> WatchedObject for DecodedObject<K> {
             || old.generation.is_none()
             || old.generation != new.generation
             || old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
-            || rotation(old) != rotation(new)
+            // The stores keep only the annotations that are read.
+            || old.annotations != new.annotations
     }
 
     fn keys(&self, stores: &Stores) -> BTreeSet<Key> {
@@ -153,15 +166,14 @@ impl<K: ToolcribKind> WatchedObject for DecodedObject<K> {
         Some(K::WORK.work(key(self)))
     }
 
+    fn suspended_agent(&self) -> Option<ObjectRef> {
+        K::is_suspended(self).then(|| key(self))
+    }
+
     fn status(&self) -> Option<u64> {
         self.object.as_ref().ok()?;
         Some(digest(&self.status_text()))
     }
-}
-
-/// The annotation that asks for a new token.
-fn rotation(meta: &ObjectMeta) -> Option<&String> {
-    meta.annotations.as_ref()?.get(names::ROTATE_ANNOTATION)
 }
 
 impl WatchedObject for DecodedObject<Service> {

@@ -27,6 +27,7 @@ use crate::controller::queue::Completion;
 use crate::controller::queue::pending_since::Attempt;
 use crate::controller::queue::work::Work;
 use crate::controller::status::counted;
+use crate::link::answers::Access;
 use crate::objects::decode::DecodedObject;
 
 /// Publishes the agent's allowlist, and writes no object.
@@ -35,7 +36,11 @@ pub(super) async fn publish(context: &Context, work: &Work, synced: SyncProof) {
     match existing(context, &work.key) {
         None => {
             context.dependents.forget(work);
-            publish_allowlist(context, &work.key, None, attempt);
+            publish_access(context, &work.key, Access::Deleted, attempt);
+        }
+        // Its watch event has published that already. Here too, since a compilation would wait.
+        Some(stored) if stored.is_suspended() => {
+            publish_access(context, &work.key, Access::Suspended, attempt);
         }
         Some(stored) if readable(&stored).is_some() => {
             compiled(context, work, synced, attempt).await;
@@ -56,7 +61,7 @@ pub(super) async fn agent(
     let Some(stored) = existing(context, key) else {
         // The garbage collector deletes the objects that the Agent owns.
         context.dependents.forget(work);
-        publish_allowlist(context, key, None, attempt);
+        publish_access(context, key, Access::Deleted, attempt);
         context.memory().agents.remove(key);
         return Ok(Completion::Settled);
     };
@@ -135,24 +140,29 @@ async fn compiled(
         asker.ask(&known, question).await.value?
     };
     // Published before any write, and even if the writes fail: the link needs no volume.
-    publish_allowlist(context, key, Some(&floor(&compiled)), attempt);
+    let floor = floor(&compiled);
+    let access = match compiled.suspension() {
+        Some(_) => Access::Suspended,
+        None => Access::Allowed(&floor),
+    };
+    publish_access(context, key, access, attempt);
     if let Some(surface) = context.settings.claw_api_surface() {
         let tokens = token_grants(&compiled, &surface, |reference| known.value(reference));
         context.tokens.set(key, tokens);
+        if context.is_suspended(key) {
+            // The suspension may have come while an earlier version was compiled.
+            context.tokens.forget(key);
+        }
     }
     Some((compiled, known))
 }
 
-/// Publishes the allowlist to the agent's mediators. `None` if the Agent was deleted: nothing is
-/// allowed.
-fn publish_allowlist(
+/// Publishes what the agent's mediators may still use.
+fn publish_access(
     context: &Context,
     agent: &ObjectRef,
-    floor: Option<&Floor>,
+    access: Access<&Floor>,
     attempt: Attempt<'_>,
 ) {
-    if floor.is_none() {
-        context.tokens.forget(agent);
-    }
-    context.link.publish(agent, floor, attempt.done());
+    context.publish(agent, access, attempt.done());
 }

@@ -86,6 +86,7 @@ pub(super) async fn report(
             toolcrib_manifest::Mode::Native => Mode::Native,
         },
         refusal: compiled.refusal.as_ref(),
+        suspension: compiled.suspension(),
         tools: &tools,
         feeds: &feeds,
         withheld: &withheld,

@@ -14,7 +14,7 @@ use toolcrib_crds::{
     AgentStatus, ConditionStatus, ConditionType, Egress, FeedStatus, GrantName, Mode,
     NetworkStatus, StateReason, Tier, ToolStatus, WithheldStatus,
 };
-use toolcrib_manifest::{Digests, Usage};
+use toolcrib_manifest::{Digests, Suspension, Usage};
 
 use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
@@ -31,6 +31,7 @@ pub struct AgentFacts<'a> {
     pub generation: Option<i64>,
     pub mode: Mode,
     pub refusal: Option<&'a Diagnostic>,
+    pub suspension: Option<&'a Suspension>,
     pub tools: &'a [ToolSummary],
     pub feeds: &'a [FeedSummary],
     pub withheld: &'a [WithheldItem],
@@ -173,7 +174,8 @@ fn findings(facts: &AgentFacts<'_>) -> Option<String> {
     })
 }
 
-/// `Ready`: the agent is compiled, and no pod has a fault that does not resolve itself.
+/// `Ready`: the agent is compiled, and no pod has a fault that does not resolve itself. A
+/// suspended agent is `Ready` too, with the reason `Suspended`.
 fn ready(facts: &AgentFacts<'_>) -> Verdict {
     if let Some(refusal) = facts.refusal {
         return verdict(
@@ -196,6 +198,15 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
         );
         return verdict(ConditionStatus::False, StateReason::AllWithheld, text);
     }
+    if let Some(fault) = faults(&facts.pods).into_iter().next() {
+        return fault;
+    }
+    // True: the agent is as its spec says, and tools that wait for Ready go on.
+    if let Some(suspension) = facts.suspension {
+        let why = suspension.reason.as_deref().unwrap_or("no reason is given");
+        let text = format!("the agent serves nothing while it is suspended: {why}");
+        return verdict(ConditionStatus::True, StateReason::Suspended, text);
+    }
     if facts.pods.is_empty() {
         return verdict(
             ConditionStatus::True,
@@ -203,8 +214,7 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
             "the agent has no running pod",
         );
     }
-    let fault = faults(&facts.pods).into_iter().next();
-    fault.unwrap_or_else(|| verdict(ConditionStatus::True, StateReason::Ready, ""))
+    verdict(ConditionStatus::True, StateReason::Ready, "")
 }
 
 fn tool(tool: &ToolSummary) -> ToolStatus {
@@ -304,6 +314,14 @@ mod tests {
     }
 
     fn check_written(written: WriteOutcome, pods: Vec<PodState>) -> (String, String, String) {
+        check_suspended(None, written, pods)
+    }
+
+    fn check_suspended(
+        suspension: Option<&Suspension>,
+        written: WriteOutcome,
+        pods: Vec<PodState>,
+    ) -> (String, String, String) {
         let digests = Digests {
             manifest: "m1".into(),
             credentials: "c1".into(),
@@ -313,6 +331,7 @@ mod tests {
             generation: Some(3),
             mode: Mode::Mediated,
             refusal: None,
+            suspension,
             tools: &[],
             feeds: &[],
             withheld: &[],
@@ -398,6 +417,27 @@ mod tests {
     }
 
     #[test]
+    fn a_suspended_agent_is_ready_unless_a_pod_may_still_serve() {
+        use ReportState::{Behind, Loaded};
+        let suspension = Suspension {
+            reason: Some("runaway loop".into()),
+        };
+        let check = |pods| check_suspended(Some(&suspension), WriteOutcome::Done, pods);
+        assert_eq!(
+            check(Vec::new()),
+            summary("Unknown/NoPods", "True/Suspended", "0 0 []")
+        );
+        assert_eq!(
+            check(vec![pod("a", Loaded, false), pod("b", Behind, false)]),
+            summary("False/Pending", "True/Suspended", "2 1 []")
+        );
+        assert_eq!(
+            check(vec![pod("a", Behind, true)]),
+            summary("False/Stale", "False/Stale", r#"1 0 ["a"]"#)
+        );
+    }
+
+    #[test]
     fn a_fault_of_the_pods_is_a_warning_event_with_its_remedy() {
         use ReportState::{Behind, None, Rejected};
         let warnings = |written: WriteOutcome, pods: &[PodState]| {
@@ -465,6 +505,7 @@ mod tests {
                 generation: Some(3),
                 mode: Mode::Mediated,
                 refusal,
+                suspension: None,
                 tools: &[],
                 feeds: &[],
                 withheld: &[],
@@ -507,6 +548,7 @@ mod tests {
             generation: Some(3),
             mode: Mode::Mediated,
             refusal: None,
+            suspension: None,
             tools: &[],
             feeds: &[],
             withheld: &withheld,
@@ -548,6 +590,7 @@ mod tests {
             generation: Some(3),
             mode: Mode::Mediated,
             refusal: None,
+            suspension: None,
             tools: &[],
             feeds: &[],
             withheld: &[],
