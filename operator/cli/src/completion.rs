@@ -124,6 +124,8 @@ fn with_names(place: &LineContext) -> clap::Command {
         ("inspect", "surface", surfaces),
         ("plan", "agent", agents),
         ("run", "agent", agents),
+        ("suspend", "agent", agents),
+        ("resume", "agent", agents),
     ] {
         let values = given(names);
         command = command.mut_subcommand(verb, |verb| {

@@ -60,6 +60,8 @@ fn answer(verb: Verb) -> Result<ExitCode, Failure> {
         Verb::Tree(args) => commands::tree::tree(&args),
         Verb::Plan(args) => commands::plan::plan(&args),
         Verb::Test(args) => policy::test(&args),
+        Verb::Suspend(args) => commands::suspend::suspend(&args),
+        Verb::Resume(args) => commands::suspend::resume(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),
         Verb::Surface(SurfaceVerb::FromStdio(args)) => commands::surface::from_stdio(&args),
         Verb::Surface(SurfaceVerb::FromImage(args)) => commands::image::from_image(&args),

@@ -8,6 +8,7 @@
 
 mod in_cluster;
 mod scripted;
+mod suspending;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -45,6 +45,26 @@ Examples:
   # The digest to pin in a grant
   kubectl toolcrib inspect -f desk/ trading-api -o json | jq -r .descriptorDigest";
 
+pub const SUSPEND: &str = "\
+Examples:
+  # One agent; its users read the reason
+  kubectl toolcrib suspend agent/analyst -n trading --reason INC-7
+
+  # Every agent of a namespace
+  kubectl toolcrib suspend -n trading --all-agents
+
+It writes `spec.suspend` and the annotation `toolcrib.dev/suspend-reason`, and no other field. The
+chart's ClusterRole NAME-responder has the rights for it.
+
+Exit codes: 0; 1 if an agent could not be suspended; 2 for a wrong command line.";
+
+pub const RESUME: &str = "\
+Examples:
+  kubectl toolcrib resume agent/analyst -n trading
+  kubectl toolcrib resume -n trading --all-agents
+
+Exit codes: 0; 1 if an agent could not be resumed; 2 for a wrong command line.";
+
 pub const TREE: &str = "\
 Examples:
   kubectl toolcrib tree -A

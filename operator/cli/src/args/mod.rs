@@ -5,6 +5,7 @@
 mod discover;
 mod examples;
 mod image;
+mod suspend;
 mod values;
 
 use std::{ffi::OsString, path::PathBuf};
@@ -19,6 +20,7 @@ use crate::print::{Format, Output};
 use crate::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 pub use discover::DiscoverArgs;
 pub use image::{FromImageArgs, Platform};
+pub use suspend::{AgentsArgs, SuspendArgs};
 pub use values::{
     AddressTarget, Description, DnsEgress, LocalAddress, SecretFrom, ValueFrom, VariableFrom,
 };
@@ -58,6 +60,12 @@ pub enum Verb {
     /// Run policy tests: may this agent make this call, and which request would be sent
     #[command(after_help = examples::TEST)]
     Test(TestArgs),
+    /// Stop agents at once: every request and running call of theirs is refused
+    #[command(after_help = examples::SUSPEND)]
+    Suspend(SuspendArgs),
+    /// Start suspended agents again
+    #[command(after_help = examples::RESUME)]
+    Resume(AgentsArgs),
     /// Write Surfaces from an OpenAPI document, an MCP server or an image
     #[command(subcommand, after_help = examples::SURFACE)]
     Surface(SurfaceVerb),

@@ -2,10 +2,11 @@
 //!
 //! Files give the same inputs to the same compiler, so a question has the same answer from both.
 //! Values of Secrets are never read, only their metadata. Objects that the user may not read are
-//! Unknown, with a note. Nothing is written, except the tools of one Surface on request
-//! ([`surface`]).
+//! Unknown, with a note. Nothing is written, except on request: the tools of one Surface
+//! ([`surface`]), and the suspension of Agents ([`agents`]).
 
 mod advice;
+mod agents;
 mod connect;
 mod facts;
 mod operator;
@@ -30,6 +31,7 @@ use toolcrib_crds::{
 
 use crate::args::OperatorArgs;
 
+pub use agents::{AgentState, PodCounts, Suspending};
 pub use connect::Session;
 pub use pods::PodFacts;
 pub use read::Scope;

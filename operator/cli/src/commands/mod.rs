@@ -11,4 +11,5 @@ pub mod inspect;
 pub mod plan;
 pub mod review;
 pub mod surface;
+pub mod suspend;
 pub mod tree;

@@ -1,0 +1,215 @@
+//! `suspend` and `resume`: stop agents at once, and start them again.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use toolcrib_bounds::count;
+use toolcrib_compile::ObjectRef;
+
+use crate::args::{AgentsArgs, ClusterArgs, OperatorArgs, SuspendArgs};
+use crate::cluster::{AgentState, PodCounts, Session, Suspending};
+use crate::failure::Failure;
+use crate::print;
+
+/// Time for the operator to say in status what the pods have loaded.
+const PATIENCE: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(250);
+
+pub fn suspend(args: &SuspendArgs) -> Result<ExitCode, Failure> {
+    run(&args.agents, &Suspending::Suspend(args.reason.clone()))
+}
+
+pub fn resume(args: &AgentsArgs) -> Result<ExitCode, Failure> {
+    run(args, &Suspending::Resume)
+}
+
+fn run(args: &AgentsArgs, suspending: &Suspending) -> Result<ExitCode, Failure> {
+    let cluster = ClusterArgs {
+        namespace: args.namespace.clone(),
+        all_namespaces: false,
+        connection: args.connection.clone(),
+    };
+    let session = Session::open(&cluster, &OperatorArgs::default())?;
+    let namespace = session.default_namespace().to_owned();
+    let agents = match &args.agent {
+        Some(name) => vec![session.agent_state(&ObjectRef::new(&*namespace, &**name))?],
+        None => session.agent_states(&namespace)?,
+    };
+    if agents.is_empty() {
+        say(&format!("there is no agent in namespace {namespace}"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // All are written before the operator is waited for.
+    let written: Vec<(AgentState, Outcome)> = agents
+        .into_iter()
+        .map(|agent| {
+            let outcome = write(&session, &agent, suspending);
+            (agent, outcome)
+        })
+        .collect();
+    let deadline = Instant::now() + PATIENCE;
+    let mut code = ExitCode::SUCCESS;
+    for (agent, outcome) in written {
+        match outcome {
+            Outcome::Unchanged => say(&unchanged(&agent, suspending))?,
+            Outcome::Written => {
+                let pods = pods(&session, &agent.key, deadline);
+                say(&changed(&agent, suspending, pods))?;
+            }
+            Outcome::Failed(failure) => {
+                eprintln!("{}", print::plain(&failure.to_string()));
+                code = ExitCode::from(1);
+            }
+        }
+    }
+    Ok(code)
+}
+
+enum Outcome {
+    /// The two fields are as they should be.
+    Unchanged,
+    Written,
+    Failed(Failure),
+}
+
+fn write(session: &Session, agent: &AgentState, suspending: &Suspending) -> Outcome {
+    if !needs_patch(agent, suspending) {
+        return Outcome::Unchanged;
+    }
+    match session.suspend(&agent.key, suspending) {
+        Ok(()) => Outcome::Written,
+        Err(failure) => Outcome::Failed(failure),
+    }
+}
+
+/// A reason that was given earlier stays if no other one is.
+fn needs_patch(agent: &AgentState, suspending: &Suspending) -> bool {
+    match suspending {
+        Suspending::Suspend(None) => !agent.is_suspended,
+        Suspending::Suspend(Some(reason)) => {
+            !agent.is_suspended || agent.reason.as_ref() != Some(reason)
+        }
+        Suspending::Resume => agent.is_suspended,
+    }
+}
+
+/// What the pods have loaded of the change, once the operator says it.
+fn pods(session: &Session, agent: &ObjectRef, deadline: Instant) -> Option<PodCounts> {
+    loop {
+        let state = session.agent_state(agent).ok()?;
+        if state.pods.is_some() || Instant::now() >= deadline {
+            return state.pods;
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn unchanged(agent: &AgentState, suspending: &Suspending) -> String {
+    match (suspending, &agent.reason) {
+        (Suspending::Resume, _) => {
+            format!("agent {} is not suspended; nothing is written", agent.key)
+        }
+        (Suspending::Suspend(_), Some(reason)) => format!(
+            "agent {} is suspended already ({reason}); nothing is written",
+            agent.key
+        ),
+        (Suspending::Suspend(_), None) => {
+            format!(
+                "agent {} is suspended already; nothing is written",
+                agent.key
+            )
+        }
+    }
+}
+
+fn changed(agent: &AgentState, suspending: &Suspending, pods: Option<PodCounts>) -> String {
+    let AgentState { key, .. } = agent;
+    let what = match suspending {
+        Suspending::Suspend(_) if agent.is_suspended => "has another reason now",
+        Suspending::Suspend(_) => "is suspended",
+        Suspending::Resume => "is resumed",
+    };
+    let loaded = match (pods, suspending) {
+        (None, _) => format!(
+            "the operator has not reported on its pods yet: `kubectl get agent {} -n {}`",
+            key.name, key.namespace
+        ),
+        (Some(PodCounts { running: 0, .. }), _) => "no pod of it runs".to_owned(),
+        (Some(PodCounts { running, in_force }), _) if in_force >= running => {
+            format!("{}, all have loaded it", count_of(running))
+        }
+        (Some(PodCounts { running, in_force }), Suspending::Suspend(_)) => format!(
+            "{}, {in_force} of them loaded it; the others are refused over the operator's link, and serve on only if they are not linked",
+            count_of(running)
+        ),
+        (Some(PodCounts { running, in_force }), Suspending::Resume) => format!(
+            "{}, {in_force} of them loaded it; the kubelet brings it to the others within a minute or two",
+            count_of(running)
+        ),
+    };
+    format!("agent {key} {what}; {loaded}")
+}
+
+fn count_of(running: u64) -> String {
+    count(usize::try_from(running).unwrap_or(usize::MAX), "pod")
+}
+
+fn say(line: &str) -> anyhow::Result<()> {
+    print::to_stdout(&format!("{}\n", print::plain(line)))
+        .context("cannot write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn otter(is_suspended: bool, reason: Option<&str>) -> AgentState {
+        AgentState {
+            key: ObjectRef::new("pond", "otter"),
+            is_suspended,
+            reason: reason.map(str::to_owned),
+            pods: None,
+        }
+    }
+
+    #[test]
+    fn only_a_difference_is_written() {
+        let because = |text: &str| Suspending::Suspend(Some(text.to_owned()));
+        for (agent, suspending, expected) in [
+            (otter(false, None), Suspending::Suspend(None), true),
+            (otter(true, Some("loop")), Suspending::Suspend(None), false),
+            (otter(true, Some("loop")), because("loop"), false),
+            (otter(true, Some("loop")), because("leak"), true),
+            (otter(false, Some("loop")), because("loop"), true),
+            (otter(true, None), Suspending::Resume, true),
+            (otter(false, None), Suspending::Resume, false),
+        ] {
+            assert_eq!(needs_patch(&agent, &suspending), expected, "{agent:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_many_pods_have_loaded_the_change() {
+        let pods = |running, in_force| Some(PodCounts { running, in_force });
+        let suspend = Suspending::Suspend(None);
+        let line = |suspending, pods| changed(&otter(false, None), suspending, pods);
+        assert_eq!(
+            line(&suspend, pods(3, 3)),
+            "agent pond/otter is suspended; 3 pods, all have loaded it"
+        );
+        assert_eq!(
+            line(&suspend, pods(0, 0)),
+            "agent pond/otter is suspended; no pod of it runs"
+        );
+        assert!(
+            line(&suspend, pods(2, 1))
+                .contains("2 pods, 1 of them loaded it; the others are refused")
+        );
+        assert!(
+            line(&Suspending::Resume, pods(1, 0))
+                .contains("1 pod, 0 of them loaded it; the kubelet")
+        );
+        assert!(line(&suspend, None).ends_with("`kubectl get agent otter -n pond`"));
+    }
+}
