@@ -23,6 +23,7 @@ mod neighbours;
 mod outcome;
 mod pods;
 mod reports;
+mod responder;
 mod rules;
 mod status;
 mod validation;
