@@ -267,7 +267,9 @@ fn folder_file(module: &[String]) -> String {
 
 /// The text up to its test module, with comments left out; lines keep their numbers.
 fn code(text: &str) -> String {
-    let end = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    let end = text
+        .find("\n#[cfg(test)]\nmod tests {")
+        .unwrap_or(text.len());
     let lines = text[..end].lines();
     let code: Vec<&str> = lines
         .map(|line| line.split_once("//").map_or(line, |(code, _)| code))

@@ -114,7 +114,9 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
 
 /// Whether the code, without comments and its test module, names a parser.
 fn parses(text: &str) -> bool {
-    let end = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    let end = text
+        .find("\n#[cfg(test)]\nmod tests {")
+        .unwrap_or(text.len());
     let lines = text[..end].lines();
     let code: Vec<&str> = lines
         .map(|line| line.split_once("//").map_or(line, |(code, _)| code))
