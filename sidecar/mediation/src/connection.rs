@@ -24,8 +24,17 @@ pub enum ConnectionCause {
     /// service.
     AddressRefused,
     TimedOut,
-    /// The server speaks no TLS, or its certificate is not trusted, has expired or is for another
-    /// host.
+    /// The port does not speak TLS.
+    TlsNotSpoken,
+    /// No trusted CA signed the server's certificate.
+    TlsUnknownCa,
+    /// The server presents a CA certificate as its own, as a self-signed one often is.
+    TlsCaAsServer,
+    TlsExpired,
+    TlsNotYetValid,
+    /// The certificate is for another host.
+    TlsOtherHost,
+    /// Any other failure of TLS.
     Tls,
     /// The connection was established and broke off.
     Reset,
@@ -42,6 +51,12 @@ impl fmt::Display for ConnectionCause {
             ConnectionCause::NameServer => "no name server resolves the name",
             ConnectionCause::AddressRefused => "the host leads to an address that is not dialled",
             ConnectionCause::TimedOut => "timed out",
+            ConnectionCause::TlsNotSpoken => "the port does not speak TLS",
+            ConnectionCause::TlsUnknownCa => "no trusted CA signed the server's certificate",
+            ConnectionCause::TlsCaAsServer => "the server's certificate is a CA certificate",
+            ConnectionCause::TlsExpired => "the server's certificate has expired",
+            ConnectionCause::TlsNotYetValid => "the server's certificate is not yet valid",
+            ConnectionCause::TlsOtherHost => "the server's certificate is for another host",
             ConnectionCause::Tls => "TLS failed",
             ConnectionCause::Reset => "the connection broke off",
             ConnectionCause::NoRoute => "no route to the host",

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
+use rustls::{CertificateError, InvalidMessage};
 use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
 use url::Url;
 
@@ -56,8 +57,8 @@ fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
     if let Some(error) = error.downcast_ref::<ResolveError>() {
         return Some(unresolved(error));
     }
-    if error.is::<rustls::Error>() {
-        return Some(ConnectionCause::Tls);
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return Some(tls(error));
     }
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
         return error
@@ -87,6 +88,49 @@ fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
     }
 }
 
+/// Returns the cause of a failed handshake. The texts and names of a certificate are the server's
+/// bytes, so none of them is used.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the library has many other errors, and new ones"
+)]
+fn tls(error: &rustls::Error) -> ConnectionCause {
+    match error {
+        rustls::Error::InvalidMessage(
+            InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
+        ) => ConnectionCause::TlsNotSpoken,
+        rustls::Error::InvalidCertificate(error) => certificate(error),
+        _ => ConnectionCause::Tls,
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the library has many other errors, and new ones"
+)]
+fn certificate(error: &CertificateError) -> ConnectionCause {
+    match error {
+        // Two CAs of one name differ in their keys: the signature then does not fit.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            ConnectionCause::TlsUnknownCa
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            ConnectionCause::TlsExpired
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            ConnectionCause::TlsNotYetValid
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            ConnectionCause::TlsOtherHost
+        }
+        CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
+            Some(webpki::Error::CaUsedAsEndEntity) => ConnectionCause::TlsCaAsServer,
+            _ => ConnectionCause::Tls,
+        },
+        _ => ConnectionCause::Tls,
+    }
+}
+
 fn unresolved(error: &ResolveError) -> ConnectionCause {
     match error {
         ResolveError::NotFound
@@ -106,6 +150,7 @@ fn unresolved(error: &ResolveError) -> ConnectionCause {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
@@ -149,7 +194,12 @@ mod tests {
             ConnectionCause::Reset,
         )
         .await;
-        check(allowed, &format!("https://{address}"), ConnectionCause::Tls).await;
+        check(
+            allowed,
+            &format!("https://{address}"),
+            ConnectionCause::TlsNotSpoken,
+        )
+        .await;
         check(allowed, "http://127.0.0.1:9", ConnectionCause::Refused).await;
         check(
             allowed,
@@ -164,6 +214,45 @@ mod tests {
             ConnectionCause::AddressRefused,
         )
         .await;
+    }
+
+    #[test]
+    fn each_tls_failure_has_its_cause() {
+        let ca_as_server = rustls::OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
+        for (error, cause) in [
+            (
+                InvalidMessage::InvalidContentType.into(),
+                ConnectionCause::TlsNotSpoken,
+            ),
+            (
+                CertificateError::UnknownIssuer.into(),
+                ConnectionCause::TlsUnknownCa,
+            ),
+            (
+                CertificateError::BadSignature.into(),
+                ConnectionCause::TlsUnknownCa,
+            ),
+            (
+                CertificateError::Other(ca_as_server).into(),
+                ConnectionCause::TlsCaAsServer,
+            ),
+            (
+                CertificateError::Expired.into(),
+                ConnectionCause::TlsExpired,
+            ),
+            (
+                CertificateError::NotValidYet.into(),
+                ConnectionCause::TlsNotYetValid,
+            ),
+            (
+                CertificateError::NotValidForName.into(),
+                ConnectionCause::TlsOtherHost,
+            ),
+            (CertificateError::Revoked.into(), ConnectionCause::Tls),
+            (rustls::Error::DecryptError, ConnectionCause::Tls),
+        ] {
+            assert_eq!(tls(&error), cause, "{error}");
+        }
     }
 
     #[tokio::test]

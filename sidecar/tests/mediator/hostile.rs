@@ -7,6 +7,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
@@ -365,16 +366,26 @@ impl Authority {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap();
         edit(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let chain = vec![CertificateDer::from(certificate.der().to_vec())];
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-        ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .unwrap()
+        server(certificate.der(), &key)
     }
+
+    /// A server that presents the CA's own certificate.
+    pub fn as_server(&self) -> ServerConfig {
+        let certificate = CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap();
+        server(&certificate, self.issuer.key())
+    }
+}
+
+fn server(certificate: &[u8], key: &KeyPair) -> ServerConfig {
+    let chain = vec![CertificateDer::from(certificate.to_vec())];
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap()
 }
 
 #[tokio::test]

@@ -58,6 +58,19 @@ async fn over_tls(
     }
 }
 
+/// A server whose self-signed certificate is a CA's, and is named as the CA.
+async fn self_signed_ca(name: &'static str) -> Outage {
+    let authority = Authority::new();
+    let script = vec![whole("200 OK", "application/json", "1"); TIMES];
+    let server = Raw::start_tls(script, authority.as_server()).await;
+    Outage {
+        name,
+        url: format!("https://{}", server.address),
+        ca: Some(authority.pem),
+        _server: Some(Box::new(server)),
+    }
+}
+
 fn nowhere(name: &'static str, url: &str) -> Outage {
     Outage {
         name,
@@ -73,6 +86,10 @@ async fn outages() -> Vec<Outage> {
     let expired = |params: &mut CertificateParams| {
         params.not_before = rcgen::date_time_ymd(2001, 1, 1);
         params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    };
+    let not_yet = |params: &mut CertificateParams| {
+        params.not_before = rcgen::date_time_ymd(2901, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2902, 1, 1);
     };
     let elsewhere = |params: &mut CertificateParams| {
         *params = CertificateParams::new(vec!["heron.test".to_string()]).unwrap();
@@ -99,6 +116,8 @@ async fn outages() -> Vec<Outage> {
             _server: Some(Box::new(plain)),
         },
         over_tls("tls-expired", &authority, ours.clone(), expired).await,
+        over_tls("tls-not-yet-valid", &authority, ours.clone(), not_yet).await,
+        self_signed_ca("tls-self-signed-ca").await,
         over_tls("tls-other-host", &authority, ours, elsewhere).await,
         over_tls("tls-other-ca", &authority, Some(other.pem), |_| {}).await,
         over_tls("tls-private-ca", &authority, None, |_| {}).await,
