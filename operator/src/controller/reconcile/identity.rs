@@ -99,8 +99,15 @@ pub enum TokenChange {
 }
 
 /// Compares the tokens of two identities; `None` if they are equal, or if there was none before.
-pub fn token_change(before: Option<&Identity>, wanted: &Identity) -> Option<TokenChange> {
-    let before = before?;
+/// `had_token` says that the operator has written a token before, which pods may still have even if
+/// its Secret was deleted.
+pub fn token_change(
+    before: Option<&Identity>,
+    had_token: bool,
+    wanted: &Identity,
+) -> Option<TokenChange> {
+    let deleted = Identity::default();
+    let before = before.or(had_token.then_some(&deleted))?;
     let earlier = before.data.get(TOKEN_KEY);
     if earlier == wanted.data.get(TOKEN_KEY) {
         return None;
@@ -191,15 +198,16 @@ mod tests {
     #[test]
     fn the_first_token_is_no_change() {
         let first = identity("otter", None, None, &[], at(0), || [1; 32]);
-        let check = |before: Option<&Identity>, rotate, expected| {
+        let check = |before: Option<&Identity>, had_token, rotate, expected| {
             let wanted = identity("otter", before, rotate, &[at(0)], at(9), || [2; 32]);
-            assert_eq!(token_change(before, &wanted), expected);
+            assert_eq!(token_change(before, had_token, &wanted), expected);
         };
-        check(None, None, None);
-        check(Some(&first), None, None);
-        check(Some(&first), Some("b"), Some(TokenChange::Rotated));
+        check(None, false, None, None);
+        check(None, true, None, Some(TokenChange::Replaced));
+        check(Some(&first), true, None, None);
+        check(Some(&first), false, Some("b"), Some(TokenChange::Rotated));
         let emptied = Identity::default();
-        check(Some(&emptied), None, Some(TokenChange::Replaced));
+        check(Some(&emptied), true, None, Some(TokenChange::Replaced));
     }
 
     #[test]

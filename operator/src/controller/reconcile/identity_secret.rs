@@ -17,7 +17,7 @@ use super::identity::{Identity, TokenChange, identity, look_again, token_change}
 use super::put::put;
 use super::{pods, secrets};
 use crate::controller::context::Context;
-use crate::controller::status::Notice;
+use crate::controller::status::{self, Notice};
 use crate::controller::write::apply::{self, ApplyError, DesiredObject, Ownership};
 
 /// The tokens of an agent after its identity Secret was written.
@@ -63,10 +63,9 @@ pub(super) async fn write(
         now,
         || random,
     );
-    // A deleted Secret counts as an empty one, since pods still have its token.
-    let lost = Identity::default();
-    let before = current.as_ref().or(is_ours.then_some(&lost));
-    let notice = token_change(before, &wanted).map(|change| notice(change, &key));
+    let had_token = had_token(context, &compiled.agent);
+    let change = token_change(current.as_ref(), had_token, &wanted);
+    let notice = change.map(|change| notice(change, &key));
     let mut annotations = object.annotations;
     annotations.extend(wanted.annotations.clone());
     let data = wanted
@@ -125,6 +124,16 @@ fn is_made_by_us(context: &Context, agent: &ObjectRef) -> bool {
                 .iter()
                 .any(|condition| condition.type_ == compiled),
         )
+    };
+    context.applied(agent, Role::Identity).is_some() || reported().unwrap_or(false)
+}
+
+/// Whether the operator has written a token of the Agent before. A status with a condition alone
+/// does not say so: it may report that the first write failed.
+fn had_token(context: &Context, agent: &ObjectRef) -> bool {
+    let reported = || {
+        let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
+        Some(status::was_written(&stored.status()?))
     };
     context.applied(agent, Role::Identity).is_some() || reported().unwrap_or(false)
 }

@@ -60,7 +60,7 @@ impl AgentFacts<'_> {
 pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestamp) -> AgentStatus {
     let before = before.cloned().unwrap_or_default();
     // Until the compiled objects are first written, the agent has none of the tools.
-    let is_in_place = facts.written == WriteOutcome::Done || before.manifest_digest.is_some();
+    let is_in_place = facts.written == WriteOutcome::Done || was_written(&before);
     let tools = if is_in_place { facts.tools } else { &[] };
     let feeds = if is_in_place { facts.feeds } else { &[] };
     let mut status = AgentStatus {
@@ -107,6 +107,11 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         );
     }
     status
+}
+
+/// Whether the status reports that the agent's objects, with its token, were once written completely.
+pub fn was_written(status: &AgentStatus) -> bool {
+    status.manifest_digest.is_some()
 }
 
 /// `Accepted`: reports every mistake in the Agent's own spec. A mistake that costs the agent all of
@@ -322,6 +327,22 @@ mod tests {
         written: WriteOutcome,
         pods: Vec<PodState>,
     ) -> (String, String, String) {
+        let status = status_after(None, suspension, written, pods);
+        let condition = |type_: &str| {
+            let found = status.conditions.iter().find(|c| c.type_ == type_).unwrap();
+            format!("{}/{}", found.status, found.reason)
+        };
+        let pods = status.pods.as_ref().unwrap();
+        let pods = format!("{} {} {:?}", pods.running, pods.in_force, pods.stale);
+        (condition("InForce"), condition("Ready"), pods)
+    }
+
+    fn status_after(
+        before: Option<&AgentStatus>,
+        suspension: Option<&Suspension>,
+        written: WriteOutcome,
+        pods: Vec<PodState>,
+    ) -> AgentStatus {
         let digests = Digests {
             manifest: "m1".into(),
             credentials: "c1".into(),
@@ -344,14 +365,19 @@ mod tests {
             usage: None,
             created: None,
         };
-        let status = agent(None, &facts, Timestamp::UNIX_EPOCH);
-        let condition = |type_: &str| {
-            let found = status.conditions.iter().find(|c| c.type_ == type_).unwrap();
-            format!("{}/{}", found.status, found.reason)
-        };
-        let pods = status.pods.as_ref().unwrap();
-        let pods = format!("{} {} {:?}", pods.running, pods.in_force, pods.stale);
-        (condition("InForce"), condition("Ready"), pods)
+        agent(before, &facts, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_status_after_a_failed_first_write_names_no_earlier_write() {
+        let failed = || WriteOutcome::Failed("secrets is forbidden".to_owned());
+        let status = |before, written| status_after(before, None, written, Vec::new());
+        let first = status(None, failed());
+        assert!(!first.conditions.is_empty());
+        assert!(!was_written(&first));
+        let second = status(Some(&first), WriteOutcome::Done);
+        assert!(was_written(&second));
+        assert!(was_written(&status(Some(&second), failed())));
     }
 
     fn summary(in_force: &str, ready: &str, pods: &str) -> (String, String, String) {

@@ -15,7 +15,7 @@ mod pods;
 mod usage;
 mod written;
 
-pub use agent::{AgentFacts, agent};
+pub use agent::{AgentFacts, agent, was_written};
 pub use changes::{Notice, notices};
 pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
 pub use others::{StatusReport, ToolDefaultsReport, ToolGrantReport};
