@@ -32,13 +32,14 @@ use self::authority::{Authority, Rule, Verb};
 use self::context::ContextSurface;
 use self::effective::Effective;
 use self::lower::{FeedEntry, ToolEntry};
+use self::models::Providers;
 use self::reach::Reach;
 use self::work::Work;
 use crate::compilation::bounds;
 use crate::compilation::files::Files;
 use crate::compilation::network::Network;
 use crate::compilation::secrets::references_in;
-use crate::diagnostics::located;
+use crate::diagnostics::{self, located};
 use crate::names::feed_name;
 use crate::objects::{Recorder, Unusable};
 use crate::reference::surface_key;
@@ -107,8 +108,11 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         .map(|lowered| (lowered.feed, lowered.summary))
         .unzip();
 
-    let providers = match is_suspended {
-        true => BTreeMap::new(),
+    let Providers {
+        usable: providers,
+        unserved,
+    } = match is_suspended {
+        true => Providers::default(),
         false => models::providers(
             objects,
             &key.namespace,
@@ -156,7 +160,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let too_expensive = too_expensive(objects, key, &mut work.found);
     let refusal = too_expensive
         .clone()
-        .or_else(|| no_model_provider(key, &files, &mut work.found));
+        .or_else(|| no_model_provider(key, &files, unserved.as_deref(), &mut work.found));
 
     let egress = effective
         .egress
@@ -341,10 +345,11 @@ fn too_expensive(
 }
 
 /// Reports tools that no model can call as an error. A native runner calls tools itself and may
-/// get its model from elsewhere.
+/// get its model from elsewhere. `unserved` is the cause, if a model or provider is at fault.
 fn no_model_provider(
     key: &ObjectRef,
     files: &Files,
+    unserved: Option<&str>,
     found: &mut Diagnostics,
 ) -> Option<Diagnostic> {
     match files.agent.mode {
@@ -354,15 +359,19 @@ fn no_model_provider(
     if files.tools.tools.is_empty() || !files.providers.providers.is_empty() {
         return None;
     }
+    let message = match unserved {
+        Some(why) => format!("no model can call the agent's tools: {why}"),
+        None => format!(
+            "the agent holds tools, and no usable ModelProvider of namespace {} serves a model for it: create one, correct spec.models, or set mode: Native if its runner calls tools over MCP",
+            key.namespace
+        ),
+    };
     let refusal = Diagnostic {
         object: Subject::new(Kind::Agent, key),
         field: "spec.models".to_owned(),
         code: Code::NoModelProvider,
         severity: Code::NoModelProvider.severity(),
-        message: format!(
-            "the agent holds tools, and no usable ModelProvider of namespace {} serves a model for it: create one, correct spec.models, or set mode: Native if its runner calls tools over MCP",
-            key.namespace
-        ),
+        message: toolcrib_bounds::cut(&message, diagnostics::MESSAGE).into_owned(),
     };
     found.extend([refusal.clone()]);
     Some(refusal)

@@ -8,10 +8,19 @@ use toolcrib_manifest as manifest;
 
 use crate::compile::credential::{Sources, allow};
 use crate::diagnostics::finding::Finding;
+use crate::near;
 use crate::routes::address::{self, Address};
 use crate::routes::route::Route;
 use crate::surface::read_ca;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, SecretKeyRef, Subject};
+
+/// The providers of one agent.
+#[derive(Default)]
+pub(crate) struct Providers {
+    pub usable: BTreeMap<String, manifest::Provider>,
+    /// Why the first model or provider that the agent asks for is not served.
+    pub unserved: Option<String>,
+}
 
 /// Returns the usable providers of `namespace` that `models` can select.
 pub(crate) fn providers(
@@ -21,26 +30,78 @@ pub(crate) fn providers(
     models_subject: &Subject,
     sources: &mut Sources,
     found: &mut Diagnostics,
-) -> BTreeMap<String, manifest::Provider> {
+) -> Providers {
     let selected = selected(models);
-    let providers: BTreeMap<String, manifest::Provider> = objects
-        .providers_in(namespace)
-        .into_iter()
-        .filter(|(key, _)| {
-            selected
-                .as_ref()
-                .is_none_or(|names| names.contains(key.name.as_str()))
-        })
-        .filter_map(|(key, provider)| {
-            let subject = Subject::new(Kind::ModelProvider, &key);
-            let compiled = provider_of(objects, &subject, &provider, sources, found)?;
-            Some((key.name, compiled))
-        })
-        .collect();
-    if let Some(models) = models {
-        check_refs(models, models_subject, &providers, found);
+    let all = objects.providers_in(namespace);
+    let mut usable = BTreeMap::new();
+    let mut unusable = BTreeMap::new();
+    for (key, provider) in &all {
+        if selected
+            .as_ref()
+            .is_some_and(|names| !names.contains(key.name.as_str()))
+        {
+            continue;
+        }
+        let subject = Subject::new(Kind::ModelProvider, key);
+        match provider_of(objects, &subject, provider, sources, found) {
+            Some(compiled) => {
+                usable.insert(key.name.clone(), compiled);
+            }
+            // The finding reported last is the one that made it unusable.
+            None => {
+                if let Some(cause) = found.last_error_of(&subject) {
+                    let why = cannot_be_used(key, &cause.field, &cause.message);
+                    unusable.insert(key.name.clone(), why);
+                }
+            }
+        }
     }
-    providers
+    let unserved = match models {
+        Some(models) => {
+            let why = |reference: &str| {
+                let names = all.iter().map(|(key, _)| key.name.as_str());
+                unserved(objects, namespace, reference, &unusable, names)
+            };
+            check_refs(models, models_subject, &usable, why, found)
+        }
+        None => None,
+    };
+    Providers {
+        unserved: unserved.or_else(|| unusable.into_values().next()),
+        usable,
+    }
+}
+
+fn cannot_be_used(provider: &ObjectRef, field: &str, why: &str) -> String {
+    let subject = Subject::new(Kind::ModelProvider, provider);
+    let place = if field.is_empty() { "" } else { ": " };
+    format!("{subject} cannot be used: {field}{place}{why}")
+}
+
+/// Returns why no provider serves the model `reference`. `names` are the namespace's providers.
+fn unserved<'a>(
+    objects: &dyn Objects,
+    namespace: &str,
+    reference: &str,
+    unusable: &BTreeMap<String, String>,
+    names: impl Iterator<Item = &'a str>,
+) -> String {
+    let mut meant = String::new();
+    if let Some((provider, model)) = reference.split_once('/') {
+        if let Some(why) = unusable.get(provider) {
+            return why.clone();
+        }
+        let key = ObjectRef::new(namespace, provider);
+        if let Some(why) = objects.unusable(Kind::ModelProvider, &key) {
+            return cannot_be_used(&key, "", &why.reason);
+        }
+        if let Some(known) = near::nearest(provider, names) {
+            meant = format!(" (did you mean {known}/{model}?)");
+        }
+    }
+    format!(
+        "no usable ModelProvider of the namespace serves {reference:?}{meant}: write it as provider/model, with the name of a ModelProvider"
+    )
 }
 
 /// Returns the provider names that refs begin with; `None`: all of the namespace.
@@ -76,12 +137,14 @@ fn provider_name(reference: &str) -> Option<&str> {
     reference.split_once('/').map(|(provider, _)| provider)
 }
 
+/// Reports the models that no provider serves, and returns the reason of the first.
 fn check_refs(
     models: &manifest::Models,
     subject: &Subject,
     providers: &BTreeMap<String, manifest::Provider>,
+    why: impl Fn(&str) -> String,
     found: &mut Diagnostics,
-) {
+) -> Option<String> {
     if models.allowed.is_empty() && models.default.is_none() {
         found.add(
             subject,
@@ -90,15 +153,13 @@ fn check_refs(
             "allows no model: set default or allowed, or leave models out to allow every model of the namespace's providers",
         );
     }
+    let mut unserved = None;
     for (field, reference) in refs(models) {
         let provider = provider_name(reference).and_then(|name| providers.get(name));
         if provider.is_none() {
-            found.add(
-                subject,
-                field,
-                Code::ModelNotServed,
-                format!("no usable ModelProvider of the namespace serves {reference:?}: write it as provider/model, with the name of a ModelProvider"),
-            );
+            let message = why(reference);
+            found.add(subject, field, Code::ModelNotServed, message.clone());
+            unserved.get_or_insert(message);
         }
     }
     let dialects = |reference: &str| -> Option<Vec<manifest::EndpointDialect>> {
@@ -112,7 +173,7 @@ fn check_refs(
         )
     };
     let Some(spoken) = models.default.as_deref().and_then(dialects) else {
-        return;
+        return unserved;
     };
     for (field, fallback) in numbered("fallbacks", &models.fallbacks) {
         let Some(other) = dialects(fallback) else {
@@ -127,6 +188,7 @@ fn check_refs(
             );
         }
     }
+    unserved
 }
 
 /// Lowers one provider. `None`: it cannot be used, and `found` says why.

@@ -162,6 +162,12 @@ impl Diagnostics {
         self.0.is_empty()
     }
 
+    /// Returns the error that was added last about `object`.
+    pub(crate) fn last_error_of(&self, object: &Subject) -> Option<&Diagnostic> {
+        let mut latest = self.0.iter().rev();
+        latest.find(|found| found.severity == Severity::Error && found.object == *object)
+    }
+
     /// Returns the findings sorted and without duplicates, so their order does not depend on the
     /// code.
     pub fn into_sorted(mut self) -> Vec<Diagnostic> {
