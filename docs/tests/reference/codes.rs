@@ -87,8 +87,8 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
             "raise it, or look into the record for a loop",
         ),
         RunnerCode::NoUsableKey => (
-            "every key of the provider is exhausted, refused, or cooling down",
-            "the provider's Secret; try again later",
+            "every key of the provider is exhausted, refused, or cooling down; the text names the provider, the reason and the status",
+            "`refused its key`: the provider's Secret has a wrong key; otherwise the provider's account, or try again later",
         ),
         RunnerCode::UpstreamUnreachable => (
             "the provider cannot be reached, or its answer broke off",

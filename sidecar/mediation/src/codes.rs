@@ -193,7 +193,9 @@ impl RunnerCode {
             }
             RunnerCode::TotalTimeout => "ask for less at once, or have policy.totalTimeout raised",
             RunnerCode::BudgetExhausted => "ask for less at once, or have policy.maxRounds raised",
-            RunnerCode::NoUsableKey => "try again later, or have a key added to the provider",
+            RunnerCode::NoUsableKey => {
+                "try again later, or have a key of the provider corrected or added"
+            }
             RunnerCode::UpstreamUnreachable => "try again; the mediator's log has the cause",
             RunnerCode::UnknownToolChoice => "name a tool of the request, or one that is granted",
             RunnerCode::DialectUnsupported => "call the API that it speaks, or name another model",
@@ -242,7 +244,9 @@ impl fmt::Display for RunnerError {
             (false, code) => (code.advice(), ""),
             // After calls, the advice must not be to try again.
             (true, RunnerCode::UpstreamUnreachable) => ("the mediator's log has the cause", CALLED),
-            (true, RunnerCode::NoUsableKey) => ("have a key added to the provider", CALLED),
+            (true, RunnerCode::NoUsableKey) => {
+                ("have a key of the provider corrected or added", CALLED)
+            }
             (true, code) => (code.advice(), CALLED),
         };
         for said in [advice, called] {

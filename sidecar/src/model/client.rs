@@ -97,8 +97,8 @@ pub struct HttpFailure {
 
 #[derive(Debug, Error)]
 pub enum ModelError {
-    #[error("no key of any provider can be used now")]
-    NoUsableKey { retry_after: Option<Duration> },
+    #[error("no key of any provider can be used now{}", reasons(.0))]
+    NoUsableKey(BTreeMap<String, NoUsableKey>),
     /// The answer of the last candidate.
     #[error("the provider {}", upstream_status(.0.status))]
     Http(HttpFailure),
@@ -133,13 +133,38 @@ impl ModelError {
         }
     }
 
+    /// Time until the first key of any provider can be used again, if keys are the reason.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            ModelError::NoUsableKey(exhausted) => {
+                exhausted.values().filter_map(|it| it.retry_after).min()
+            }
+            ModelError::Http(_)
+            | ModelError::Unreachable { .. }
+            | ModelError::Timeout { .. }
+            | ModelError::TooLarge => None,
+        }
+    }
+
     /// The failure of the connection, if that is the reason.
     pub fn connection(&self) -> Option<&ConnectionFailure> {
         match self {
             ModelError::Unreachable { connection } => connection.as_ref(),
             ModelError::Timeout { connection } => Some(connection),
-            ModelError::NoUsableKey { .. } | ModelError::Http(_) | ModelError::TooLarge => None,
+            ModelError::NoUsableKey(_) | ModelError::Http(_) | ModelError::TooLarge => None,
         }
+    }
+}
+
+/// Lists each provider with the reason why its keys rest, after a colon.
+fn reasons(exhausted: &BTreeMap<String, NoUsableKey>) -> String {
+    let listed: Vec<String> = exhausted
+        .iter()
+        .map(|(provider, none)| format!("{provider} {none}"))
+        .collect();
+    match listed.is_empty() {
+        true => String::new(),
+        false => format!(": {}", listed.join("; ")),
     }
 }
 
@@ -310,13 +335,14 @@ impl ModelClient {
         read: impl AsyncFn(&Candidate, &Lease, ReplyStart) -> Attempt<T>,
     ) -> Result<T, ModelError> {
         let mut last = None;
-        let mut exhausted: Vec<NoUsableKey> = Vec::new();
+        let mut exhausted: BTreeMap<String, NoUsableKey> = BTreeMap::new();
         let last_index = request.candidates.len().saturating_sub(1);
         for (index, prepared) in request.candidates.iter().enumerate() {
             let candidate = &prepared.candidate;
             let Some(provider) = request.providers.get(&candidate.provider) else {
                 continue;
             };
+            let mut tried = false;
             // Each pass spends a key, so the loop ends at the latest with the last key.
             loop {
                 let lease = self
@@ -327,10 +353,15 @@ impl ModelClient {
                     Err(none) => {
                         let provider = &candidate.provider;
                         self.metrics.model_call(provider, "no_usable_key", None);
-                        exhausted.push(none);
+                        // A key that was spent just now has its own line.
+                        if !tried {
+                            tracing::warn!(provider, why = none.to_string(), "no usable key");
+                        }
+                        exhausted.insert(provider.clone(), none);
                         break;
                     }
                 };
+                tried = true;
                 let began = Instant::now();
                 request.awaited.begin(candidate);
                 let deadline = request.timeouts.deadline;
@@ -389,9 +420,7 @@ impl ModelClient {
                 }
             }
         }
-        Err(last.unwrap_or_else(|| ModelError::NoUsableKey {
-            retry_after: exhausted.iter().filter_map(|it| it.retry_after).min(),
-        }))
+        Err(last.unwrap_or(ModelError::NoUsableKey(exhausted)))
     }
 
     /// Reads up to the first byte of a good answer, or the whole of any other answer.
@@ -443,8 +472,8 @@ impl ModelClient {
                 headers.insert(name, value);
             }
             Ok(None) => {}
-            // A key that cannot be sent is as good as rejected; the next one may be sound.
-            Err(_) => return (Attempt::Failed(UNASKED), Outcome::Rejected),
+            // The next key may be sound.
+            Err(_) => return (Attempt::Failed(UNASKED), Outcome::Unsendable),
         }
         let sent = client
             .post(url)
@@ -497,15 +526,15 @@ impl ModelClient {
 /// The label of a failed attempt in the metrics.
 fn label(error: &ModelError, outcome: Outcome) -> &'static str {
     match (outcome, error) {
-        (Outcome::Rejected, _) => "unauthorized",
-        (Outcome::QuotaExhausted, _) => "quota_exhausted",
+        (Outcome::Rejected | Outcome::Unsendable, _) => "unauthorized",
+        (Outcome::QuotaExhausted { .. }, _) => "quota_exhausted",
         (Outcome::RateLimited { .. }, _) => "rate_limited",
         (Outcome::Fine, ModelError::Http(failure)) if failure.status >= 500 => "server_error",
         (Outcome::Fine, ModelError::Http(_)) => "refused",
         (Outcome::Fine, ModelError::Unreachable { .. }) => "unreachable",
         (Outcome::Fine, ModelError::Timeout { .. }) => "timeout",
         (Outcome::Fine, ModelError::TooLarge) => "too_large",
-        (Outcome::Fine, ModelError::NoUsableKey { .. }) => "no_usable_key",
+        (Outcome::Fine, ModelError::NoUsableKey(_)) => "no_usable_key",
     }
 }
 

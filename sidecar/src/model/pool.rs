@@ -4,7 +4,8 @@
 //! 401 and an exhausted quota retire a key, 429 cools it down; a 403 for content says
 //! nothing about the key. A rotated secret is a new key whatever its id.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use toolcrib_manifest::{Provider, ProviderAuth, SecretText};
@@ -47,8 +48,37 @@ impl Lease {
 pub enum Outcome {
     Fine,
     Rejected,
-    QuotaExhausted,
-    RateLimited { retry_after: Option<Duration> },
+    /// The key has bytes that no header can carry, so it was not sent.
+    Unsendable,
+    QuotaExhausted {
+        status: u16,
+    },
+    RateLimited {
+        retry_after: Option<Duration>,
+    },
+}
+
+/// The reason for which a key is not used for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeyRefusal {
+    Rejected,
+    Unsendable,
+    QuotaExhausted { status: u16 },
+    RateLimited,
+}
+
+/// Continues a sentence that begins with the provider's name. Never names the key's text.
+impl fmt::Display for KeyRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyRefusal::Rejected => write!(f, "refused its key with status 401"),
+            KeyRefusal::Unsendable => write!(f, "has a key that no header can carry"),
+            KeyRefusal::QuotaExhausted { status } => {
+                write!(f, "has no quota left for its key, status {status}")
+            }
+            KeyRefusal::RateLimited => write!(f, "limits the rate of its key, status 429"),
+        }
+    }
 }
 
 impl Outcome {
@@ -56,8 +86,8 @@ impl Outcome {
     pub fn of(status: u16, retry_after: Option<Duration>, quota: bool) -> Outcome {
         match status {
             401 => Outcome::Rejected,
-            402 => Outcome::QuotaExhausted,
-            429 if quota => Outcome::QuotaExhausted,
+            402 => Outcome::QuotaExhausted { status },
+            429 if quota => Outcome::QuotaExhausted { status },
             429 => Outcome::RateLimited { retry_after },
             _ => Outcome::Fine,
         }
@@ -67,16 +97,35 @@ impl Outcome {
     pub fn spends_the_key(self) -> bool {
         match self {
             Outcome::Fine => false,
-            Outcome::Rejected | Outcome::QuotaExhausted | Outcome::RateLimited { .. } => true,
+            Outcome::Rejected
+            | Outcome::Unsendable
+            | Outcome::QuotaExhausted { .. }
+            | Outcome::RateLimited { .. } => true,
         }
     }
 }
 
 /// No key can be used now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoUsableKey {
     /// Time until the first key has cooled down; `None`: all are retired, or there is none.
     pub retry_after: Option<Duration>,
+    /// The reasons of all keys; empty if the provider has no key.
+    pub refusals: BTreeSet<KeyRefusal>,
+}
+
+/// Continues a sentence that begins with the provider's name.
+impl fmt::Display for NoUsableKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.refusals.is_empty() {
+            return f.write_str("has no key");
+        }
+        for (index, refusal) in self.refusals.iter().enumerate() {
+            let between = if index == 0 { "" } else { " and " };
+            write!(f, "{between}{refusal}")?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +136,19 @@ pub struct KeyPool {
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     until: Instant,
-    retired: bool,
+    refusal: KeyRefusal,
+}
+
+impl Rest {
+    /// True if the key rests because it is of no use, not because it was used too often.
+    fn is_retired(&self) -> bool {
+        match self.refusal {
+            KeyRefusal::Rejected | KeyRefusal::Unsendable | KeyRefusal::QuotaExhausted { .. } => {
+                true
+            }
+            KeyRefusal::RateLimited => false,
+        }
+    }
 }
 
 impl KeyPool {
@@ -103,6 +164,7 @@ impl KeyPool {
             ProviderAuth::Bearer | ProviderAuth::XApiKey => {}
         }
         let mut soonest: Option<Duration> = None;
+        let mut refusals = BTreeSet::new();
         for key in &provider.keys {
             let slot = (name.to_string(), key.id.clone(), key.secret.clone());
             match self.resting.get(&slot).filter(|rest| rest.until > now) {
@@ -112,15 +174,18 @@ impl KeyPool {
                         secret: key.secret.clone(),
                     });
                 }
-                Some(rest) if rest.retired => {}
                 Some(rest) => {
-                    let wait = rest.until - now;
-                    soonest = Some(soonest.map_or(wait, |soonest| soonest.min(wait)));
+                    refusals.insert(rest.refusal);
+                    if !rest.is_retired() {
+                        let wait = rest.until - now;
+                        soonest = Some(soonest.map_or(wait, |soonest| soonest.min(wait)));
+                    }
                 }
             }
         }
         Err(NoUsableKey {
             retry_after: soonest,
+            refusals,
         })
     }
 
@@ -130,7 +195,7 @@ impl KeyPool {
             let slot = (name.to_string(), key.id.clone(), key.secret.clone());
             match self.resting.get(&slot).filter(|rest| rest.until > now) {
                 None => counts.usable += 1,
-                Some(rest) if rest.retired => counts.retired += 1,
+                Some(rest) if rest.is_retired() => counts.retired += 1,
                 Some(_) => counts.cooling += 1,
             }
         }
@@ -143,19 +208,22 @@ impl KeyPool {
         let Lease::Key { id, secret } = lease else {
             return;
         };
-        let rest = match outcome {
+        let (refusal, pause) = match outcome {
             Outcome::Fine => return,
-            Outcome::Rejected | Outcome::QuotaExhausted => Rest {
-                until: now + RETIREMENT,
-                retired: true,
-            },
-            Outcome::RateLimited { retry_after } => Rest {
-                until: now
-                    + retry_after
-                        .unwrap_or(USUAL_COOLING)
-                        .clamp(SHORTEST_COOLING, LONGEST_COOLING),
-                retired: false,
-            },
+            Outcome::Rejected => (KeyRefusal::Rejected, RETIREMENT),
+            Outcome::Unsendable => (KeyRefusal::Unsendable, RETIREMENT),
+            Outcome::QuotaExhausted { status } => {
+                (KeyRefusal::QuotaExhausted { status }, RETIREMENT)
+            }
+            Outcome::RateLimited { retry_after } => {
+                let pause = retry_after.unwrap_or(USUAL_COOLING);
+                let pause = pause.clamp(SHORTEST_COOLING, LONGEST_COOLING);
+                (KeyRefusal::RateLimited, pause)
+            }
+        };
+        let rest = Rest {
+            until: now + pause,
+            refusal,
         };
         let slot = (name.to_string(), id.clone(), secret.clone());
         self.resting.insert(slot, rest);
@@ -201,13 +269,14 @@ mod tests {
         }
         assert_eq!(used, expected);
         let last = pool.lease("house", &house, now);
-        assert_eq!(last.as_ref().map(Lease::id).map_err(|error| *error), end);
+        assert_eq!(last.as_ref().map(Lease::id).map_err(Clone::clone), end);
     }
 
     #[test]
     fn each_answer_cools_or_retires_its_key() {
-        let wait = |seconds| NoUsableKey {
+        let wait = |seconds, refusals: &[KeyRefusal]| NoUsableKey {
             retry_after: Some(Duration::from_secs(seconds)),
+            refusals: refusals.iter().copied().collect(),
         };
         check(
             &[(200, None, false), (403, None, false), (500, None, false)],
@@ -218,20 +287,49 @@ mod tests {
         check(
             &[(429, Some(7), false), (429, Some(5), false)],
             &["a", "b"],
-            Err(wait(5)),
+            Err(wait(5, &[KeyRefusal::RateLimited])),
         );
         check(
             &[(429, Some(86_400), false), (401, None, false)],
             &["a", "b"],
-            Err(wait(120)),
+            Err(wait(120, &[KeyRefusal::Rejected, KeyRefusal::RateLimited])),
         );
         check(&[(429, Some(0), false)], &["a"], Ok("b"));
-        let retired = NoUsableKey { retry_after: None };
+        let spent = |status| KeyRefusal::QuotaExhausted { status };
+        let retired = NoUsableKey {
+            retry_after: None,
+            refusals: [spent(402), spent(429)].into(),
+        };
         check(
             &[(429, None, true), (402, None, false)],
             &["a", "b"],
             Err(retired),
         );
+    }
+
+    #[test]
+    fn a_spent_provider_says_why() {
+        for (statuses, text) in [
+            ([401, 401], "refused its key with status 401"),
+            (
+                [402, 429],
+                "has no quota left for its key, status 402 and limits the rate of its key, \
+                 status 429",
+            ),
+        ] {
+            let house = provider(&[("a", "key-a"), ("b", "key-b")], ProviderAuth::Bearer);
+            let mut pool = KeyPool::default();
+            let now = Instant::now();
+            for status in statuses {
+                let lease = pool.lease("house", &house, now).unwrap();
+                pool.settle("house", &lease, Outcome::of(status, None, false), now);
+            }
+            let spent = pool.lease("house", &house, now).unwrap_err();
+            assert_eq!(spent.to_string(), text);
+        }
+        let keyless = provider(&[], ProviderAuth::Bearer);
+        let spent = KeyPool::default().lease("house", &keyless, Instant::now());
+        assert_eq!(spent.unwrap_err().to_string(), "has no key");
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl Drop for StepGuard {
 fn error_type(error: &ModelError) -> String {
     match error {
         ModelError::Http(failure) => failure.status.to_string(),
-        ModelError::NoUsableKey { .. } => "no_usable_key".to_string(),
+        ModelError::NoUsableKey(_) => "no_usable_key".to_string(),
         ModelError::Unreachable { .. } => "unreachable".to_string(),
         ModelError::Timeout { .. } => "timeout".to_string(),
         ModelError::TooLarge => "too_large".to_string(),

@@ -350,9 +350,7 @@ impl Drive {
     }
 
     fn failed(&mut self, error: ModelError) -> Event {
-        if let ModelError::NoUsableKey { retry_after } = &error {
-            self.retry_after = *retry_after;
-        }
+        self.retry_after = error.retry_after().or(self.retry_after);
         self.connection = error.connection().cloned();
         Event::ModelFailed(failure(&self.app, error))
     }
@@ -478,7 +476,7 @@ pub fn stream_head() -> Head {
 pub fn failure(app: &App, error: ModelError) -> ModelFailure {
     let message = error.to_string();
     match error {
-        ModelError::NoUsableKey { .. } => {
+        ModelError::NoUsableKey(_) => {
             ModelFailure::Refused(RunnerError::new(RunnerCode::NoUsableKey, message))
         }
         ModelError::Http(failure) => {

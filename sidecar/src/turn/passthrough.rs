@@ -302,13 +302,7 @@ fn unanswered(
     error: ModelError,
     waited: Duration,
 ) -> (PassageEnd, Option<ResponsePart>) {
-    let wait = match &error {
-        ModelError::NoUsableKey { retry_after } => *retry_after,
-        ModelError::Http(_)
-        | ModelError::Unreachable { .. }
-        | ModelError::Timeout { .. }
-        | ModelError::TooLarge => None,
-    };
+    let wait = error.retry_after();
     let connection = error.connection().cloned();
     let (passed, last) = match failure(app, error) {
         ModelFailure::Http {

@@ -209,6 +209,27 @@ async fn the_last_error_passes_scrubbed_and_cooling_keys_give_503_with_retry_aft
 }
 
 #[tokio::test]
+async fn a_refused_key_is_the_reason_of_the_requests_after_it() {
+    for wire in Wire::all() {
+        for managed in MANAGED {
+            let world = World::speaking_with(wire, |files| prepare(files, managed), &[]).await;
+            world.model.will(Answer::text(401, "wrong key"));
+            let first = within("an answer", world.request(&wire.chat()).send()).await;
+            assert_eq!(first.unwrap().status(), 401);
+            let second = within("an answer", world.request(&wire.chat()).send()).await;
+            let second = second.unwrap();
+            assert_eq!(second.status(), 503);
+            assert!(second.headers().get("retry-after").is_none());
+            let text = within("a body", second.text()).await.unwrap();
+            let said = "no key of any provider can be used now: house refused its key with \
+                status 401; try again later, or have a key of the provider corrected or added";
+            assert!(text.contains(said), "{text}");
+            assert!(!text.contains(MODEL_KEY), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_failure_after_a_hidden_round_is_a_502_and_no_call_is_repeated() {
     for wire in Wire::all() {
         let cut = Arc::new(Notify::new());
