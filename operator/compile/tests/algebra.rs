@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use toolcrib_compile::{
-    Code, Compilation, Network, ObjectRef, Settings, check_grant, check_surface, compile_all, load,
+    Code, Compilation, Network, ObjectRef, Objects as _, Settings, check_grant, check_surface,
+    compile_all, load,
 };
 use worlds::{World, world};
 
@@ -147,7 +148,13 @@ proptest! {
                 for rule in &grant.spec.tools {
                     let entry = agent.spec.surfaces.iter().find(|entry| entry.name == rule.surface.name);
                     let Some(entry) = entry else {
-                        let said = report.diagnostics.iter().any(|found| found.code == Code::SurfaceNotDeclared);
+                        let namespace = rule.surface.namespace.as_deref().unwrap_or(&key.namespace);
+                        let surface = ObjectRef::new(namespace, rule.surface.name.clone());
+                        let code = match loaded.inputs.surface(&surface) {
+                            None if namespace == &*key.namespace => Code::SurfaceNotFound,
+                            None | Some(_) => Code::SurfaceNotDeclared,
+                        };
+                        let said = report.diagnostics.iter().any(|found| found.code == code);
                         prop_assert!(said, "{grant_key} names {} for {key}", rule.surface.name);
                         continue;
                     };

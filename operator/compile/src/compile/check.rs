@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toolcrib_manifest::Tier;
 
 use crate::compile::authority::{self, Rule, Verb, includes_defaults};
-use crate::compile::consent::{consents, open};
+use crate::compile::consent::{consents, missing, open};
 use crate::compile::credential::{self, Sources};
 use crate::compile::lower::needs_approval;
 use crate::compile::models;
@@ -163,6 +163,10 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             .iter()
             .filter(|rule| !declared.contains(&rule.surface))
         {
+            // Reported once, with the rules.
+            if missing(objects, &rule.surface, &key.namespace).is_some() {
+                continue;
+            }
             let (code, message) = rule.not_declared_by(&agent_key);
             found.add(&subject, rule.surface_field(), code, message);
         }

@@ -34,20 +34,31 @@ pub(crate) fn open(
             ),
         ));
     }
-    let message = match objects.unusable(Kind::Surface, surface) {
-        Some(why) => format!("surface {surface} cannot be used: {}", why.reason),
-        None => format!(
-            "surface {surface} is not there{}: create it, or correct the name",
-            near::other(
-                &surface.name,
-                objects
-                    .names_in(Kind::Surface, &surface.namespace)
-                    .iter()
-                    .map(String::as_str)
-            )
-        ),
-    };
-    Err(Finding::new("name", Code::SurfaceNotFound, message))
+    if let Some(why) = objects.unusable(Kind::Surface, surface) {
+        let message = format!("surface {surface} cannot be used: {}", why.reason);
+        return Err(Finding::new("name", Code::SurfaceNotFound, message));
+    }
+    Err(not_found(objects, surface))
+}
+
+/// Returns the finding for a surface that does not exist in `consumer_namespace`. `None` if it
+/// exists, even if it cannot be used, or if it would be in another namespace.
+pub(crate) fn missing(
+    objects: &dyn Objects,
+    surface: &ObjectRef,
+    consumer_namespace: &str,
+) -> Option<Finding> {
+    let exists = surface.namespace != consumer_namespace
+        || objects.surface(surface).is_some()
+        || objects.unusable(Kind::Surface, surface).is_some();
+    (!exists).then(|| not_found(objects, surface))
+}
+
+fn not_found(objects: &dyn Objects, surface: &ObjectRef) -> Finding {
+    let others = objects.names_in(Kind::Surface, &surface.namespace);
+    let meant = near::other(&surface.name, others.iter().map(String::as_str));
+    let message = format!("surface {surface} is not there{meant}: create it, or correct the name");
+    Finding::new("name", Code::SurfaceNotFound, message)
 }
 
 /// Returns whether the surface's owner consents. Unknown labels are no consent.

@@ -65,7 +65,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         true => Vec::new(),
         false => reach::reach(objects, key, agent, &rules, &mut work),
     };
-    report_unreached(key, agent, &rules, &mut work);
+    report_unreached(objects, key, agent, &rules, &mut work);
 
     let lowered: Vec<ToolEntry> = reach
         .iter()
@@ -215,8 +215,10 @@ pub fn compile_all(inputs: &Inputs) -> BTreeMap<ObjectRef, Compilation> {
         .collect()
 }
 
-/// Reports rules about surfaces that the agent does not declare: both layers are needed.
+/// Reports rules about surfaces that the agent does not declare: both layers are needed. A surface
+/// that does not exist is reported as such, since declaring it would not help.
 fn report_unreached(
+    objects: &dyn Objects,
     key: &ObjectRef,
     agent: &Agent,
     rules: &BTreeMap<ObjectRef, Vec<Rule<'_>>>,
@@ -228,12 +230,18 @@ fn report_unreached(
         .iter()
         .map(|entry| surface_key(key, entry))
         .collect();
-    for (_, rules) in rules
+    for (surface, rules) in rules
         .iter()
         .filter(|(surface, _)| !declared.contains(*surface))
     {
+        let missing = consent::missing(objects, surface, &key.namespace);
         for rule in rules {
-            let (code, message) = rule.not_declared_by(key);
+            let (code, message) = match &missing {
+                // The check of the ToolDefaults reports it.
+                Some(_) if rule.source.kind == Kind::ToolDefaults => continue,
+                Some(missing) => (missing.code, missing.message.clone()),
+                None => rule.not_declared_by(key),
+            };
             let message_with_rule = located(&rule.subject(), &rule.surface_field(), &message);
             // ToolDefaults apply to every agent of the namespace and do not name this agent.
             if code.severity() == Severity::Warning {
