@@ -140,6 +140,10 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     for (index, name) in grant.spec.agents.iter().enumerate() {
         let agent_key = ObjectRef::new(key.namespace.clone(), name.clone());
         let Some(agent) = objects.agent(&agent_key) else {
+            // The Agent itself reports why it cannot be decoded.
+            if objects.unusable(Kind::Agent, &agent_key).is_some() {
+                continue;
+            }
             let others = objects.names_in(Kind::Agent, &key.namespace);
             found.add(
                 &subject,
