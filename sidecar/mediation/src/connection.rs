@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A failed connection, for the record and the log. Never shown to the model: it names a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -12,7 +12,7 @@ pub struct ConnectionFailure {
     pub address: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionCause {
     /// Nothing listens at the address.

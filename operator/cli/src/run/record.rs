@@ -1,7 +1,7 @@
-//! Summarizes the mediator's record: one line per tool call.
+//! Summarizes the mediator's record: one line per failed request and one per tool call.
 
 use std::{
-    fmt::Write as _,
+    fmt::{self, Write as _},
     fs,
     io::{self, BufRead as _, BufReader},
     path::Path,
@@ -10,6 +10,9 @@ use std::{
 use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::Value;
+use toolcrib_mediation::{ConnectionCause, RunnerCode};
+
+use crate::print;
 
 const FILE: &str = "history.jsonl";
 /// Longest arguments in the summary, in characters.
@@ -21,7 +24,35 @@ struct Line {
     #[serde(default)]
     kind: Option<String>,
     #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    http_status: Option<u16>,
+    /// The error code that the program got.
+    #[serde(default)]
+    error: Option<String>,
+    #[serde(default)]
+    connection: Option<Connection>,
+    #[serde(default)]
     tool_trace: Vec<Round>,
+}
+
+/// A connection to a provider or a service that failed.
+#[derive(Deserialize)]
+struct Connection {
+    /// A [`ConnectionCause`], or the word of a newer mediator.
+    cause: Value,
+    address: String,
+}
+
+impl fmt::Display for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = print::plain(&self.address);
+        match (ConnectionCause::deserialize(&self.cause), &self.cause) {
+            (Ok(cause), _) => write!(f, "{cause} at {address}"),
+            (Err(_), Value::String(cause)) => write!(f, "{} at {address}", print::plain(cause)),
+            (Err(_), _) => write!(f, "no connection to {address}"),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -39,6 +70,8 @@ struct Call {
     result: Value,
     #[serde(default)]
     latency_ms: Option<f64>,
+    #[serde(default)]
+    connection: Option<Connection>,
 }
 
 /// Counts the lines of an existing record, in a folder that is kept.
@@ -84,20 +117,60 @@ fn describe(lines: &[String]) -> String {
         toolcrib_bounds::count(records.len(), "request"),
         toolcrib_bounds::count(calls.len(), "managed tool call")
     );
-    for call in calls {
-        let outcome = match (&call.result["ok"], call.result["error"]["code"].as_str()) {
-            (Value::Bool(true), _) => "ok",
-            (_, Some(code)) => code,
-            _ => "no result",
-        };
-        let arguments: String = call.arguments.to_string().chars().take(SHOWN).collect();
-        let latency = call
-            .latency_ms
-            .map_or_else(String::new, |ms| format!(" ({ms} ms)"));
-        writeln!(text, "  {} {arguments}: {outcome}{latency}", call.name)
-            .expect("writing to a string cannot fail");
+    let failed = records.iter().filter_map(failed_request);
+    for line in failed.chain(calls.iter().map(|call| one_call(call))) {
+        writeln!(text, "  {line}").expect("writing to a string cannot fail");
+    }
+    if records.iter().any(cause_is_in_the_log) {
+        text += "the mediator's log has the cause: --verbose prints it\n";
     }
     text
+}
+
+/// Describes a request that got an error. `None`: it succeeded.
+fn failed_request(record: &Line) -> Option<String> {
+    let error = print::plain(record.error.as_deref()?);
+    let model = record.model.as_deref().map(print::brief);
+    let model = model.map_or_else(String::new, |model| format!(" for {model}"));
+    let status = record
+        .http_status
+        .map_or_else(String::new, |status| format!(" (status {status})"));
+    let cause = record
+        .connection
+        .as_ref()
+        .map_or_else(String::new, |connection| format!(": {connection}"));
+    Some(format!("request{model}: {error}{status}{cause}"))
+}
+
+fn one_call(call: &Call) -> String {
+    let error = &call.result["error"];
+    let outcome = match (&call.result["ok"], error["code"].as_str()) {
+        (Value::Bool(true), _) => "ok".to_string(),
+        (_, Some(code)) => print::plain(code).into_owned(),
+        _ => "no result".to_string(),
+    };
+    let arguments: String = call.arguments.to_string().chars().take(SHOWN).collect();
+    let latency = call
+        .latency_ms
+        .map_or_else(String::new, |ms| format!(" ({ms} ms)"));
+    let cause = match (&call.connection, error["message"].as_str()) {
+        (Some(connection), _) => format!(": {connection}"),
+        (None, Some(message)) => format!(": {}", print::brief(message)),
+        (None, None) => String::new(),
+    };
+    let (name, arguments) = (print::brief(&call.name), print::plain(&arguments));
+    format!("{name} {arguments}: {outcome}{latency}{cause}")
+}
+
+/// True if a provider failed and the record does not have the cause.
+fn cause_is_in_the_log(record: &Line) -> bool {
+    let codes = [
+        RunnerCode::UpstreamUnreachable,
+        RunnerCode::UpstreamError,
+        RunnerCode::UpstreamMalformed,
+    ];
+    let error = record.error.as_deref();
+    record.connection.is_none() && codes.iter().any(|code| error == Some(code.name()))
 }
 
 #[cfg(test)]
@@ -120,6 +193,43 @@ mod tests {
             "toolcrib: 1 request, 2 managed tool calls\n\
              \x20 fish.catch {\"n\":1}: ok (12 ms)\n\
              \x20 fish.sell {}: permission_denied\n"
+        );
+    }
+
+    #[test]
+    fn a_failure_has_its_cause_and_address() {
+        let lines = [
+            r#"{"kind":"turn","model":"house/otter-1","http_status":502,"error":"upstream_unreachable",
+               "connection":{"cause":"refused","address":"http://127.0.0.1:1"}}"#,
+            r#"{"kind":"turn","tool_trace":[{"round":1,"tool_calls":[
+               {"name":"fish.catch","arguments":{},"latency_ms":7,
+                "result":{"ok":false,"error":{"code":"request_failed","message":"not reached"}},
+                "connection":{"cause":"tls_expired","address":"https://fish.test"}},
+               {"name":"fish.sell","arguments":{},
+                "result":{"ok":false,"error":{"code":"request_failed","message":"not reached"}},
+                "connection":{"cause":"of_tomorrow","address":"https://fish.test"}},
+               {"name":"fish.weigh\u001b[2J","arguments":{},
+                "result":{"ok":false,"error":{"code":"unsupported_tool","message":"no\ntool"}}}]}]}"#,
+        ];
+        let text = describe(&lines.map(ToString::to_string));
+        assert_eq!(
+            text,
+            "toolcrib: 2 requests, 3 managed tool calls\n\
+             \x20 request for house/otter-1: upstream_unreachable (status 502): connection refused at http://127.0.0.1:1\n\
+             \x20 fish.catch {}: request_failed (7 ms): the server's certificate has expired at https://fish.test\n\
+             \x20 fish.sell {}: request_failed: of_tomorrow at https://fish.test\n\
+             \x20 fish.weigh\\u{1b}[2J {}: unsupported_tool: no\\ntool\n"
+        );
+    }
+
+    #[test]
+    fn a_cause_that_only_the_log_has_is_pointed_to() {
+        let line = r#"{"kind":"turn","http_status":401,"error":"upstream_error"}"#;
+        assert_eq!(
+            describe(&[line.to_string()]),
+            "toolcrib: 1 request, 0 managed tool calls\n\
+             \x20 request: upstream_error (status 401)\n\
+             the mediator's log has the cause: --verbose prints it\n"
         );
     }
 }
