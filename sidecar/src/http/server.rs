@@ -44,12 +44,12 @@ const LAST_SPANS: Duration = Duration::from_secs(3);
 #[derive(Debug, Error)]
 pub enum StartError {
     /// Another process may hold the port; serving on another one would hide that.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Listen {
         address: SocketAddr,
         source: std::io::Error,
     },
-    #[error("{0}")]
+    #[error(transparent)]
     History(#[from] HistoryError),
     #[error("cannot watch the files: {0}")]
     Watch(std::io::Error),

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_millis(900);
 
 #[derive(Debug, Error)]
 pub enum ProbeError {
-    #[error("no answer from {address}: {source}")]
+    #[error("no answer from {address}")]
     Unreachable {
         address: SocketAddr,
         source: std::io::Error,

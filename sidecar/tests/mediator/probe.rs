@@ -64,3 +64,44 @@ fn a_probe_without_an_answer_reports_not_ready() {
     );
     assert!(!text.contains("os error"), "{text}");
 }
+
+/// Returns the one line that the binary prints about its failure.
+fn failure(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_toolcrib-sidecar"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_failure_names_its_cause_once() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    let free = "127.0.0.1:0";
+    let files = ["--config-dir", folder, "--history-dir", folder];
+    let listen = [&files[..], &["--listen", free, "--admin-listen", &address]].concat();
+    let no_folder = [
+        "--config-dir",
+        folder,
+        "--history-dir",
+        "/dev/null/history",
+        "--listen",
+        free,
+        "--admin-listen",
+        free,
+    ];
+    let start = [failure(&listen), failure(&no_folder)];
+    drop(taken);
+    let probe = failure(&["probe", "--ready", "--admin-listen", &address]);
+    assert!(
+        probe.contains(&format!("no answer from {address}: ")),
+        "{probe}"
+    );
+    for text in start.iter().chain([&probe]) {
+        assert_eq!(text.matches("os error").count(), 1, "{text}");
+    }
+}
