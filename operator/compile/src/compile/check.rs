@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toolcrib_crds::Agent;
 use toolcrib_manifest::Tier;
 
 use crate::compile::authority::{self, Rule, Verb, includes_defaults};
@@ -136,6 +137,7 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     let mut found = Diagnostics::default();
     let mut agents = 0;
     let mut reached = BTreeSet::new();
+    let mut elevated = BTreeSet::new();
     let rules = authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds);
     for (index, name) in grant.spec.agents.iter().enumerate() {
         let agent_key = ObjectRef::new(key.namespace.clone(), name.clone());
@@ -174,9 +176,12 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             let (code, message) = rule.not_declared_by(&agent_key);
             found.add(&subject, rule.surface_field(), code, message);
         }
+        if takes_elevated(objects, &agent_key, &agent) {
+            elevated.extend(declared.iter().cloned());
+        }
         reached.extend(declared);
     }
-    let mut tools = check_rules(objects, &rules, &mut found);
+    let mut tools = check_rules(objects, &rules, &elevated, &mut found);
     tools.retain(|(surface, _)| reached.contains(surface));
     Some(GrantReport {
         agents,
@@ -197,29 +202,45 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
             "must be \"default\": a namespace has one ToolDefaults, and this one gives nothing: rename it",
         );
     }
-    let agents = objects
-        .agents_in(&key.namespace)
-        .iter()
-        .filter(|(_, agent)| includes_defaults(agent))
-        .count();
+    let mut agents = 0;
+    let mut elevated = BTreeSet::new();
+    for (agent_key, agent) in objects.agents_in(&key.namespace) {
+        if !includes_defaults(&agent) {
+            continue;
+        }
+        agents += 1;
+        if takes_elevated(objects, &agent_key, &agent) {
+            let declared = agent.spec.surfaces.iter();
+            elevated.extend(declared.map(|entry| surface_key(&agent_key, entry)));
+        }
+    }
     let rules = authority::of_object(
         Kind::ToolDefaults,
         key,
         &defaults.spec.tools,
         &defaults.spec.feeds,
     );
-    let tools = check_rules(objects, &rules, &mut found);
+    let tools = check_rules(objects, &rules, &elevated, &mut found);
     Some(GrantReport {
-        agents: count(agents),
+        agents,
         tools: count(tools.len()),
         diagnostics: found.into_sorted(),
     })
 }
 
+/// Whether the agent's maximum tier lets it have Elevated tools.
+fn takes_elevated(objects: &dyn Objects, key: &ObjectRef, agent: &Agent) -> bool {
+    let mut unused = Diagnostics::default();
+    let effective = crate::compile::effective::merge(objects, key, agent, &mut unused);
+    effective.max_tier == Tier::Elevated
+}
+
 /// Returns the existing tools that the rules name, by surface, and reports the other names.
+/// `elevated` are the surfaces whose Elevated tools are offered to an agent.
 fn check_rules(
     objects: &dyn Objects,
     rules: &[Rule<'_>],
+    elevated: &BTreeSet<ObjectRef>,
     found: &mut Diagnostics,
 ) -> BTreeSet<(ObjectRef, String)> {
     let mut tools: BTreeSet<(ObjectRef, String)> = BTreeSet::new();
@@ -239,7 +260,7 @@ fn check_rules(
         match rule.verb {
             Verb::Tool => {
                 for name in matched.names {
-                    if is_elevated(&resolved, name) {
+                    if elevated.contains(&rule.surface) && is_elevated(&resolved, name) {
                         let tool = format!("{}.{name}", rule.surface.name);
                         needs_approval("spec.tools", &tool).report(&subject, found);
                     }

@@ -261,12 +261,16 @@ fn within_maximum(tier: Tier, max_tier: Tier) -> Result<(), Finding> {
     if tier <= max_tier {
         return Ok(());
     }
+    let denied = match tier {
+        Tier::Elevated => ", to have it offered with every call denied",
+        Tier::ReadOnly | Tier::Workspace | Tier::System => "",
+    };
+    let name = tier.name();
     Err(Finding::new(
         "spec.policy.maxTier",
         Code::TierAboveMaximum,
         format!(
-            "is {}, above the agent's maximum {}",
-            tier.name(),
+            "is {name}, above the agent's maximum {}: set policy.maxTier: {name} in the Agent, or in ToolDefaults if the Agent sets none{denied}; or, if the tool is not that dangerous, let the Surface's owner lower it in spec.tiers",
             max_tier.name()
         ),
     ))
