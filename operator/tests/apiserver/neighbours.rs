@@ -282,35 +282,15 @@ async fn a_forged_object_with_our_name_is_not_adopted() {
 /// valid token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_in_a_secret_older_than_its_agent_is_replaced() {
-    const PLANTED: &str = "executor:chosen-by-somebody";
     let mut harness = Harness::new().await;
     harness.apply_example().await;
-    let agents: Api<Agent> = harness.api(&harness.pond);
-    let executor = agents.get("executor").await.expect("the agent");
-    let mut planted = harness.foreign_secret("toolcrib-executor-identity");
-    planted["metadata"]["labels"] = json!({
-        "app.kubernetes.io/managed-by": "toolcrib", "toolcrib.dev/compiled-for": "executor",
-    });
-    planted["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent", "name": "executor",
-        "uid": executor.metadata.uid, "controller": true,
-    }]);
-    planted["metadata"]["annotations"] =
-        json!({"toolcrib.dev/replaced": r#"{"token-1":"2100-01-01T00:00:00Z"}"#});
-    planted["stringData"] = json!({"token": PLANTED, "token-1": PLANTED});
+    let planted = planted(&harness).await;
     harness.apply(planted).await;
     harness.start("heron");
-    let secrets: Api<Secret> = harness.api(&harness.pond);
-    let tokens = || async {
-        let found = secrets.get("toolcrib-executor-identity").await.expect("it");
-        let data = found.data.unwrap_or_default().into_iter();
-        data.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned()))
-            .collect::<Vec<_>>()
-    };
     harness
         .condition::<Agent>("executor", "Compiled", "True/Compiled")
         .await;
-    let made = tokens().await;
+    let made = tokens(&harness).await;
     assert_eq!(made.len(), 1, "{made:?}");
     assert_ne!(made[0].1, PLANTED);
 
@@ -327,8 +307,59 @@ async fn a_token_in_a_secret_older_than_its_agent_is_replaced() {
             tools(files).is_empty()
         })
         .await;
-    assert_eq!(tokens().await, made);
+    assert_eq!(tokens(&harness).await, made);
     harness.end().await;
+}
+
+/// A first write that failed leaves a condition, which does not make a later Secret the operator's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_planted_after_a_failed_first_write_is_replaced() {
+    let mut harness = Harness::new().await;
+    harness.apply_example().await;
+    harness
+        .apply(harness.foreign_secret(IDENTITY_OF_EXECUTOR))
+        .await;
+    harness.start("heron");
+    harness
+        .condition::<Agent>("executor", "Compiled", "False/Conflict")
+        .await;
+    harness.apply(planted(&harness).await).await;
+    harness
+        .condition::<Agent>("executor", "Compiled", "True/Compiled")
+        .await;
+    let made = tokens(&harness).await;
+    assert!(made.iter().all(|(_, token)| token != PLANTED), "{made:?}");
+    harness.end().await;
+}
+
+const IDENTITY_OF_EXECUTOR: &str = "toolcrib-executor-identity";
+const PLANTED: &str = "executor:chosen-by-somebody";
+
+/// An identity Secret of the example's executor that looks like the operator's own.
+async fn planted(harness: &Harness) -> Value {
+    let agents: Api<Agent> = harness.api(&harness.pond);
+    let executor = agents.get("executor").await.expect("the agent");
+    let mut planted = harness.foreign_secret(IDENTITY_OF_EXECUTOR);
+    planted["metadata"]["labels"] = json!({
+        "app.kubernetes.io/managed-by": "toolcrib", "toolcrib.dev/compiled-for": "executor",
+    });
+    planted["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent", "name": "executor",
+        "uid": executor.metadata.uid, "controller": true,
+    }]);
+    planted["metadata"]["annotations"] =
+        json!({"toolcrib.dev/replaced": r#"{"token-1":"2100-01-01T00:00:00Z"}"#});
+    planted["stringData"] = json!({"token": PLANTED, "token-1": PLANTED});
+    planted
+}
+
+/// The entries of the executor's identity Secret.
+async fn tokens(harness: &Harness) -> Vec<(String, String)> {
+    let secrets: Api<Secret> = harness.api(&harness.pond);
+    let found = secrets.get(IDENTITY_OF_EXECUTOR).await.expect("it");
+    let data = found.data.unwrap_or_default().into_iter();
+    data.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned()))
+        .collect()
 }
 
 /// A flood of objects in one namespace delays another namespace's change by a few objects.

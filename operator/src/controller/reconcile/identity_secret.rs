@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use toolcrib_compile::{Compilation, ObjectRef, Presence, Role, identity::runner_tokens, names};
-use toolcrib_crds::{Agent, ConditionType};
+use toolcrib_crds::Agent;
 use toolcrib_manifest::RunnerToken;
 
 use super::ReconcileError;
@@ -41,9 +41,9 @@ pub(super) async fn write(
     };
     let key = object.key;
     let mut current = current(context, agent, &key).await?;
-    let is_ours = is_made_by_us(context, &compiled.agent);
-    if current.is_some() && !is_ours {
-        tracing::warn!(object = %key, "identity Secret is older than the Agent's first compilation, tokens replaced");
+    let had_token = had_token(context, &compiled.agent);
+    if current.is_some() && !had_token {
+        tracing::warn!(object = %key, "identity Secret precedes the Agent's first complete write, tokens replaced");
         current = Some(Identity::default());
     }
     let now = Timestamp::now();
@@ -63,7 +63,6 @@ pub(super) async fn write(
         now,
         || random,
     );
-    let had_token = had_token(context, &compiled.agent);
     let change = token_change(current.as_ref(), had_token, &wanted);
     let notice = change.map(|change| notice(change, &key));
     let mut annotations = object.annotations;
@@ -111,31 +110,19 @@ fn notice(change: TokenChange, secret: &ObjectRef) -> Notice {
     }
 }
 
-/// Whether the operator may have written the Agent's identity Secret. A user who may create Secrets
-/// can label one as ours, name the Agent as its owner, and so know its token. Only the operator
-/// writes an Agent's status, and it reports `Compiled` only after writing the identity.
-fn is_made_by_us(context: &Context, agent: &ObjectRef) -> bool {
-    let reported = || {
-        let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
-        let conditions = stored.status()?.conditions;
-        let compiled = ConditionType::Compiled.as_str();
-        Some(
-            conditions
-                .iter()
-                .any(|condition| condition.type_ == compiled),
-        )
-    };
-    context.applied(agent, Role::Identity).is_some() || reported().unwrap_or(false)
-}
-
-/// Whether the operator has written a token of the Agent before. A status with a condition alone
-/// does not say so: it may report that the first write failed.
+/// Whether the operator has written a token of the Agent: this leader did, or the Agent's status,
+/// which only the operator writes, names a complete write. A condition is no proof, since a failed
+/// first write has one, too.
+///
+/// Without a token of the operator's, a Secret that looks like ours is another user's work: whoever
+/// may create Secrets can label one so, name the Agent as its owner, and know its token. The
+/// admission policy for compiled objects refuses such a Secret, also a later one.
 fn had_token(context: &Context, agent: &ObjectRef) -> bool {
-    let reported = || {
+    let was_written = || {
         let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
         Some(status::was_written(&stored.status()?))
     };
-    context.applied(agent, Role::Identity).is_some() || reported().unwrap_or(false)
+    context.applied(agent, Role::Identity).is_some() || was_written().unwrap_or(false)
 }
 
 /// The content of the identity Secret; `None` if it does not exist.
