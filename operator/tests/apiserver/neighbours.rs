@@ -1,7 +1,8 @@
 //! What another namespace, and an object with a foreign or forged name, cannot do.
 
-use k8s_openapi::api::core::v1::{Event as CoreEvent, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent, Secret};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -329,6 +330,47 @@ async fn a_token_planted_after_a_failed_first_write_is_replaced() {
         .await;
     let made = tokens(&harness).await;
     assert!(made.iter().all(|(_, token)| token != PLANTED), "{made:?}");
+    harness.end().await;
+}
+
+/// A leader that missed the deletion remembers the earlier Agent's Secret, which does not make a
+/// Secret of the new Agent the operator's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_planted_for_a_recreated_agent_is_replaced() {
+    const KINDS: [&str; 4] = ["agents", "secrets", "configmaps", "networkpolicies"];
+    let harness = Harness::new().await;
+    harness.apply_example().await;
+    let faults = Faults::new(harness.client.clone());
+    let controller = harness.launch(faults.client(), "heron", Timing::default(), harness.health);
+    harness
+        .condition::<Agent>("executor", "Compiled", "True/Compiled")
+        .await;
+
+    faults.lose_events(KINDS);
+    let delete = DeleteParams::default();
+    let agents: Api<Agent> = harness.api(&harness.pond);
+    agents.delete("executor", &delete).await.expect("deleted");
+    // Not left to the garbage collector, which may be late.
+    let compiled = ListParams::default().labels("toolcrib.dev/compiled-for=executor");
+    let secrets: Api<Secret> = harness.api(&harness.pond);
+    let config_maps: Api<ConfigMap> = harness.api(&harness.pond);
+    let policies: Api<NetworkPolicy> = harness.api(&harness.pond);
+    let deleted = tokio::try_join!(
+        secrets.delete_collection(&delete, &compiled),
+        config_maps.delete_collection(&delete, &compiled),
+        policies.delete_collection(&delete, &compiled),
+    );
+    deleted.expect("deleted");
+    harness.apply_example().await;
+    harness.apply(planted(&harness).await).await;
+    faults.gone(&KINDS.map(str::to_owned).into());
+
+    harness
+        .condition::<Agent>("executor", "Compiled", "True/Compiled")
+        .await;
+    let made = tokens(&harness).await;
+    assert!(made.iter().all(|(_, token)| token != PLANTED), "{made:?}");
+    controller.kill().await;
     harness.end().await;
 }
 

@@ -204,10 +204,9 @@ impl Context {
             .is_some_and(|wanted| *wanted != status)
     }
 
-    /// Updates the shared state after a change of a store.
+    /// Drops the shared state of an object that ended, even if another has its name now.
     pub fn changed<K: StoreObject>(&self, change: &Change<K>) {
-        let gone = change.new.is_none();
-        if !gone {
+        if !change.is_end() {
             return;
         }
         let key = ObjectRef::new(change.namespace.clone(), change.name.clone());

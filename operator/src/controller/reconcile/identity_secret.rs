@@ -41,7 +41,7 @@ pub(super) async fn write(
     };
     let key = object.key;
     let mut current = current(context, agent, &key).await?;
-    let had_token = had_token(context, &compiled.agent);
+    let had_token = had_token(context, agent, &compiled.agent);
     if current.is_some() && !had_token {
         tracing::warn!(object = %key, "identity Secret precedes the Agent's first complete write, tokens replaced");
         current = Some(Identity::default());
@@ -110,19 +110,25 @@ fn notice(change: TokenChange, secret: &ObjectRef) -> Notice {
     }
 }
 
-/// Whether the operator has written a token of the Agent: this leader did, or the Agent's status,
-/// which only the operator writes, names a complete write. A condition is no proof, since a failed
-/// first write has one, too.
+/// Whether the operator has written a token of this Agent. The proof is a write of this leader, or a
+/// status with the digest of a complete write: only the operator writes the status. A condition is no
+/// proof, because a failed first write also sets one. A write for an earlier Agent of the same name
+/// is none either.
 ///
-/// Without a token of the operator's, a Secret that looks like ours is another user's work: whoever
-/// may create Secrets can label one so, name the Agent as its owner, and know its token. The
-/// admission policy for compiled objects refuses such a Secret, also a later one.
-fn had_token(context: &Context, agent: &ObjectRef) -> bool {
+/// Without proof, a Secret that looks like the operator's was made by another user, who knows its
+/// token: a user who may create Secrets can set the operator's labels and name the Agent as the
+/// owner. After the proof, only the chart's admission policy for compiled objects (`guard.enabled`)
+/// keeps other users from recreating a deleted Secret with a token of their own.
+fn had_token(context: &Context, agent: &Agent, key: &ObjectRef) -> bool {
+    let owner = apply::owner(agent);
     let was_written = || {
-        let stored = context.stores.agents.get(&agent.namespace, &agent.name)?;
+        let stored = context.stores.agents.get(&key.namespace, &key.name)?;
         Some(status::was_written(&stored.status()?))
     };
-    context.applied(agent, Role::Identity).is_some() || was_written().unwrap_or(false)
+    context
+        .applied(key, Role::Identity)
+        .is_some_and(|applied| applied.is_owned_by(&owner))
+        || was_written().unwrap_or(false)
 }
 
 /// The content of the identity Secret; `None` if it does not exist.

@@ -71,6 +71,14 @@ pub struct DesiredObject {
 pub struct AppliedState {
     fingerprint: [u8; 32],
     version: u64,
+    owner: u64,
+}
+
+impl AppliedState {
+    /// Whether the object was written for this owner, and not for an earlier one of the same name.
+    pub fn is_owned_by(&self, owner: &OwnerReference) -> bool {
+        self.owner == digest(&owner.uid)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +193,7 @@ pub async fn apply<K: ManagedObject>(
     let applied = |object: &K| AppliedState {
         fingerprint,
         version: digest(&Version::of(object)),
+        owner: digest(&owner.uid),
     };
 
     let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);

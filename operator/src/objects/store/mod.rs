@@ -121,6 +121,18 @@ impl<K> Change<K> {
     }
 }
 
+impl<K: StoreObject> Change<K> {
+    /// Whether the old object ended. A list after lost events can show only that another object
+    /// has its name now.
+    pub fn is_end(&self) -> bool {
+        match (&self.old, &self.new) {
+            (Some(old), Some(new)) => old.id().uid != new.id().uid,
+            (None, Some(_)) => false,
+            (Some(_) | None, None) => true,
+        }
+    }
+}
+
 /// The read side of a store; cheap to clone.
 #[derive(Debug)]
 pub struct Store<K>(Arc<RwLock<Content<K>>>);

@@ -41,6 +41,26 @@ fn summary(changes: &[Change<Service>]) -> Vec<String> {
         .collect()
 }
 
+/// A list after lost events.
+#[test]
+fn an_object_ends_when_another_has_its_name() {
+    let mut writer = StoreWriter::new(Store::default());
+    let mut listed = |service: Option<Service>| {
+        writer.apply(Event::Init);
+        if let Some(service) = service {
+            writer.apply(Event::InitApply(service));
+        }
+        let changes = writer.apply(Event::InitDone);
+        changes.iter().map(Change::is_end).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(Some(service("heron", "1"))), [false]);
+    assert_eq!(listed(Some(service("heron", "2"))), [false]);
+    let mut other = service("heron", "3");
+    other.metadata.uid = Some("uid-other".into());
+    assert_eq!(listed(Some(other)), [true]);
+    assert_eq!(listed(None), [true]);
+}
+
 #[test]
 fn a_store_is_empty_and_unsynced_until_a_list_is_complete() {
     let store = Store::default();
