@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
-use crate::call::{CallId, ManagedCall};
-use crate::call_state::{CallPhase, CallResult, CallState, as_json};
-use crate::claw_id::ClawId;
+use crate::access::presented::{NameOwner, PresentedTools};
+use crate::calls::call::{CallId, ManagedCall};
+use crate::calls::call_state::{CallPhase, CallResult, CallState, as_json};
+use crate::calls::claw_id::ClawId;
+use crate::calls::outcome::ToolOutcome;
+use crate::calls::rejection::{unknown_result, unready_result};
+use crate::calls::trace::{RecordStatus, TraceRound, TraceUsage, TurnRecord};
 use crate::codes::ResultCode;
-use crate::display::Display;
-use crate::outcome::ToolOutcome;
-use crate::presented::{NameOwner, PresentedTools};
-use crate::rejection::{unknown_result, unready_result};
-use crate::trace::{RecordStatus, TraceRound, TraceUsage, TurnRecord};
+use crate::text::display::Display;
 
 /// Id in the record: the only call of the only round.
 const ID: CallId = CallId { round: 1, index: 0 };

@@ -78,51 +78,33 @@
 //! # Ok::<(), RunnerError>(())
 //! ```
 
-mod arguments;
-mod authority;
-mod call;
-mod call_state;
-mod catalog;
-mod claw_id;
+mod access;
+mod calls;
 mod codes;
-mod connection;
-mod continuity;
 mod direct_call;
-mod display;
-mod fabricated_calls;
-mod feeds;
-mod http_call;
-mod names;
-mod offer;
-mod outcome;
-mod partition;
-mod presented;
-mod rejection;
-mod schema;
-mod scrub;
-mod target;
-mod trace;
+mod text;
+mod tools;
 mod turn;
 
-pub use authority::{Authority, Denial, LiveTool};
-pub use call::{CallId, ManagedCall, RunnerCall};
-pub use catalog::{Catalog, CatalogTool, OutputMismatch};
-pub use claw_id::ClawId;
+pub use access::authority::{Authority, Denial, LiveTool};
+pub use access::fabricated_calls::fabricated_calls;
+pub use access::partition::{OwnedCall, Partition, partition};
+pub use access::presented::{NameOwner, PresentedTools, RememberedTools};
+pub use calls::call::{CallId, ManagedCall, RunnerCall};
+pub use calls::claw_id::ClawId;
+pub use calls::connection::{ConnectionCause, ConnectionFailure};
+pub use calls::http_call::{HttpCall, fill_claw_id, http_call, http_method, path_at};
+pub use calls::outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
+pub use calls::target::target;
+pub use calls::trace::{DuplicateOf, RecordStatus, TraceCall, TraceRound, TraceUsage, TurnRecord};
 pub use codes::{ResultCode, RunnerCode, RunnerError, upstream_status};
-pub use connection::{ConnectionCause, ConnectionFailure};
-pub use continuity::{Continuity, HiddenRounds};
 pub use direct_call::{DirectAnswer, DirectCall};
-pub use display::Display;
-pub use fabricated_calls::fabricated_calls;
-pub use feeds::{FeedSnapshot, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
-pub use http_call::{HttpCall, fill_claw_id, http_call, http_method, path_at};
-pub use names::alias;
-pub use outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
-pub use partition::{OwnedCall, Partition, partition};
-pub use presented::{NameOwner, PresentedTools, RememberedTools};
-pub use scrub::Scrubber;
-pub use target::target;
-pub use trace::{DuplicateOf, RecordStatus, TraceCall, TraceRound, TraceUsage, TurnRecord};
+pub use text::display::Display;
+pub use text::scrub::Scrubber;
+pub use tools::catalog::{Catalog, CatalogTool, OutputMismatch};
+pub use tools::names::alias;
+pub use turn::continuity::{Continuity, HiddenRounds};
+pub use turn::feeds::{FeedSnapshot, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use turn::{
     Answer, Effect, Event, ModelCall, ModelFailure, Purpose, Response, Turn, TurnConfig,
     first_edits,

@@ -2,10 +2,10 @@
 
 use toolcrib_dialect::{AnswerBody, DialectError, Reply, answer, stored_items, terminal_answer};
 
+use super::continuity::HiddenRounds;
 use super::{Answer, Effect, ModelFailure, Response, State, Turn};
+use crate::calls::trace::{RecordStatus, TraceUsage, TurnRecord};
 use crate::codes::{ResultCode, RunnerCode, RunnerError};
-use crate::continuity::HiddenRounds;
-use crate::trace::{RecordStatus, TraceUsage, TurnRecord};
 
 /// Whether the answer adds anything to the text that hidden rounds have streamed.
 #[derive(Clone, Copy)]

@@ -14,20 +14,22 @@ use toolcrib_dialect::{
 };
 use toolcrib_manifest::{Policy, Streaming};
 
-use crate::call::{CallId, ManagedCall};
-use crate::claw_id::ClawId;
+use crate::access::partition::{Partition, partition};
+use crate::access::presented::{NameOwner, PresentedTools};
+use crate::calls::call::{CallId, ManagedCall};
+use crate::calls::claw_id::ClawId;
+use crate::calls::outcome::ToolOutcome;
+use crate::calls::trace::{TraceRound, TurnRecord};
 use crate::codes::{RunnerCode, RunnerError};
-use crate::continuity::HiddenRounds;
-use crate::display::Display;
-use crate::outcome::ToolOutcome;
-use crate::partition::{Partition, partition};
-use crate::presented::{NameOwner, PresentedTools};
-use crate::trace::{TraceRound, TurnRecord};
+use crate::text::display::Display;
 
+pub(crate) mod continuity;
+pub(crate) mod feeds;
 mod finish;
 mod repetition;
 mod round;
 
+use continuity::HiddenRounds;
 use repetition::Repetitions;
 use round::Round;
 

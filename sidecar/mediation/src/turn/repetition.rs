@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use toolcrib_dialect::json;
 use toolcrib_manifest::Annotations;
 
-use crate::call::ManagedCall;
-use crate::outcome::Certainty;
-use crate::trace::DuplicateOf;
+use crate::calls::call::ManagedCall;
+use crate::calls::outcome::Certainty;
+use crate::calls::trace::DuplicateOf;
 
 /// Executed calls by canonical name and canonical arguments.
 #[derive(Debug, Default)]

@@ -7,16 +7,16 @@ use toolcrib_dialect::{RawCall, Reply, ToolResult};
 
 use super::Turn;
 use super::repetition::{Key, Repetitions};
-use crate::call::{CallId, ManagedCall, RunnerCall};
-use crate::call_state::{CallPhase, CallResult, CallState, as_json};
-use crate::catalog::CatalogTool;
+use crate::access::partition::{OwnedCall, Partition};
+use crate::access::presented::{NameOwner, PresentedTools};
+use crate::calls::call::{CallId, ManagedCall, RunnerCall};
+use crate::calls::call_state::{CallPhase, CallResult, CallState, as_json};
+use crate::calls::outcome::{Certainty, ToolOutcome};
+use crate::calls::rejection::{duplicate_result, order_result, unknown_result, unready_result};
+use crate::calls::trace::{TraceRound, TraceUsage};
 use crate::codes::ResultCode;
-use crate::display::Display;
-use crate::outcome::{Certainty, ToolOutcome};
-use crate::partition::{OwnedCall, Partition};
-use crate::presented::{NameOwner, PresentedTools};
-use crate::rejection::{duplicate_result, order_result, unknown_result, unready_result};
-use crate::trace::{TraceRound, TraceUsage};
+use crate::text::display::Display;
+use crate::tools::catalog::CatalogTool;
 
 /// Limits the calls of one group: enough to hide latency, too few to flood a service.
 const MAX_PARALLEL: usize = 8;

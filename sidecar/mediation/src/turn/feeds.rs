@@ -11,7 +11,7 @@ use toolcrib_bounds::json::tokens;
 use toolcrib_dialect::json;
 use toolcrib_manifest::Feed;
 
-use crate::outcome::ToolBody;
+use crate::calls::outcome::ToolBody;
 
 /// Limits the bytes of one feed in the message.
 pub const MAX_FEED: usize = 32 * 1024;

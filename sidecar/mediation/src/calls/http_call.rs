@@ -8,8 +8,8 @@ use toolcrib_dialect::json::{self, Change, Object};
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{BodyKind, Execution, HttpMethod, RawJson, Tool, Transport};
 
+use crate::calls::outcome::{Certainty, ToolFailure};
 use crate::codes::ResultCode;
-use crate::outcome::{Certainty, ToolFailure};
 
 /// Everything that a sender needs beside host, method and credential.
 #[derive(Clone, Debug, PartialEq, Eq)]

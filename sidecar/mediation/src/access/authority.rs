@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use toolcrib_manifest::{Floor, Tier};
 
-use crate::call::ManagedCall;
-use crate::catalog::{Catalog, CatalogTool};
+use crate::calls::call::ManagedCall;
+use crate::calls::outcome::{Certainty, ToolFailure, ToolOutcome};
 use crate::codes::ResultCode;
-use crate::offer::Offer;
-use crate::outcome::{Certainty, ToolFailure, ToolOutcome};
+use crate::tools::catalog::{Catalog, CatalogTool};
+use crate::tools::offer::Offer;
 
 /// The loaded catalog, reduced by the link's allowlist (`floor`). The floor can deny, never grant:
 /// only names of the catalog are looked up in it.

@@ -1,6 +1,6 @@
 //! Partitions the calls of a reply by owner: total over any sequence of owners.
 
-use crate::call::RunnerCall;
+use crate::calls::call::RunnerCall;
 
 /// One call of a reply, by owner. `M` represents a call that is not the runner's: a managed call,
 /// or one that is rejected at once (an unknown name counts as managed for the order).

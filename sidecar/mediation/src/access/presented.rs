@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use toolcrib_dialect::{DeclaredTools, Dialect, Request};
 
-use crate::authority::Authority;
-use crate::catalog::CatalogTool;
+use crate::access::authority::Authority;
 use crate::codes::ResultCode;
-use crate::names::alias;
-use crate::offer::Offer;
+use crate::tools::catalog::CatalogTool;
+use crate::tools::names::alias;
+use crate::tools::offer::Offer;
 
 /// The presented tools, fixed for the turn, whatever is loaded meanwhile.
 #[derive(Clone, Debug)]

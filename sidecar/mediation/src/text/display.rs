@@ -3,7 +3,7 @@
 use serde::Serialize;
 use toolcrib_bounds::cut;
 
-use crate::scrub::Scrubber;
+use crate::text::scrub::Scrubber;
 
 /// Limits the bytes of the line. Log viewers and trace viewers show about as much of a line.
 const MAX: usize = 200;

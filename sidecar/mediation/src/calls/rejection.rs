@@ -2,12 +2,12 @@
 
 use toolcrib_dialect::json;
 
-use crate::call::Unready;
-use crate::call_state::CallResult;
-use crate::catalog::CatalogTool;
+use crate::calls::call::Unready;
+use crate::calls::call_state::CallResult;
+use crate::calls::outcome::error_result;
+use crate::calls::trace::DuplicateOf;
 use crate::codes::ResultCode;
-use crate::outcome::error_result;
-use crate::trace::DuplicateOf;
+use crate::tools::catalog::CatalogTool;
 
 /// From this failure on, the schema is no longer repeated.
 const RETRIES_EXHAUSTED_AT: u32 = 3;

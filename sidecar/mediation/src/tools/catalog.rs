@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use toolcrib_manifest::{Annotations, Policy, Tier, Tool, ToolsFile, WithheldItem};
 
 use crate::codes::ResultCode;
-use crate::schema::{ArgumentsRejection, Schema, Validators, shown_schema};
+use crate::tools::schema::{ArgumentsRejection, Schema, Validators, shown_schema};
 
 /// The tools of one `tools.json`, by canonical name.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use toolcrib_dialect::{HistoryPart, Request, history_item};
 
-use crate::presented::{NameOwner, PresentedTools};
+use crate::access::presented::{NameOwner, PresentedTools};
 
 /// Counts the fabricated calls. Items that contain no name of a managed tool are not decoded.
 pub fn fabricated_calls(request: &Request, presented: &PresentedTools) -> usize {

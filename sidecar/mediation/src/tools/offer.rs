@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use toolcrib_dialect::{DeclaredTools, Dialect, ToolDeclaration};
 
-use crate::catalog::{Catalog, CatalogTool};
 use crate::codes::ResultCode;
-use crate::names::{alias, yielding_alias};
+use crate::tools::catalog::{Catalog, CatalogTool};
+use crate::tools::names::{alias, yielding_alias};
 
 /// The tools of an authority with their aliases. Built once and shared by all requests, except
 /// those whose runner has tools with the same names.

@@ -3,8 +3,8 @@
 use toolcrib_dialect::json;
 use toolcrib_mcp::code;
 
+use crate::calls::connection::ConnectionFailure;
 use crate::codes::ResultCode;
-use crate::connection::ConnectionFailure;
 
 /// The outcome that an executor reports. Bytes are decompressed and scrubbed already.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 
-use crate::arguments::{self, Refusal};
-use crate::catalog::CatalogTool;
-use crate::claw_id::ClawId;
+use crate::calls::arguments::{self, Refusal};
+use crate::calls::claw_id::ClawId;
 use crate::codes::ResultCode;
+use crate::tools::catalog::CatalogTool;
 
 /// One call within its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

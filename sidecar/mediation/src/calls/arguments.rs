@@ -6,9 +6,9 @@ use toolcrib_dialect::json::{self, Change, Object};
 use toolcrib_manifest::Transport;
 use toolcrib_manifest::names::CLAW_ID;
 
-use crate::catalog::CatalogTool;
 use crate::codes::ResultCode;
-use crate::schema::{ArgumentsRejection, MAX_KEY, Names};
+use crate::tools::catalog::CatalogTool;
+use crate::tools::schema::{ArgumentsRejection, MAX_KEY, Names};
 
 /// Limits the bytes of all arguments of one call.
 const MAX_BYTES: usize = 256 * 1024;

@@ -15,7 +15,7 @@ use toolcrib_dialect::{
     may_be_reply, reference, rename_calls,
 };
 
-use crate::presented::PresentedTools;
+use crate::access::presented::PresentedTools;
 
 /// The hidden rounds of a turn, ready to be kept. Stored as one line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,13 +8,13 @@ use toolcrib_bounds::json::{nests_within, numbers};
 use toolcrib_dialect::json;
 use toolcrib_manifest::RawJson;
 
-use crate::call::ManagedCall;
-use crate::catalog::CatalogTool;
+use crate::calls::call::ManagedCall;
+use crate::calls::connection::ConnectionFailure;
+use crate::calls::outcome::{Certainty, ToolOutcome, error_result};
+use crate::calls::trace::{DuplicateOf, TraceCall};
 use crate::codes::ResultCode;
-use crate::connection::ConnectionFailure;
-use crate::display::Display;
-use crate::outcome::{Certainty, ToolOutcome, error_result};
-use crate::trace::{DuplicateOf, TraceCall};
+use crate::text::display::Display;
+use crate::tools::catalog::CatalogTool;
 
 /// A call that gets its result from the mediator.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! A turn's entry in the record. The caller adds the identity, the time and the bodies.
 
-use crate::connection::ConnectionFailure;
-use crate::display::Display;
+use crate::calls::connection::ConnectionFailure;
+use crate::text::display::Display;
 use serde::Serialize;
 use toolcrib_dialect::Usage;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};

@@ -1,0 +1,6 @@
+//! The tools of one loaded version of the files: their schemas, and their names for a model.
+
+pub(crate) mod catalog;
+pub(crate) mod names;
+pub(crate) mod offer;
+pub(crate) mod schema;
