@@ -21,6 +21,7 @@ mod link;
 pub mod names;
 mod providers;
 mod raw;
+mod rule;
 mod secret;
 mod tools;
 
@@ -32,13 +33,14 @@ pub use annotations::Annotations;
 pub use dns::{ClusterDomain, Dns, NameServer};
 pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use link::{
-    AgentPresence, Floor, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp, LoadedVersion,
+    AgentPresence, Floor, FloorRules, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp, LoadedVersion,
     MOST_WITHHELD, RunnerAccess, Usage, Want, WithheldItem,
 };
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,
 };
 pub use raw::RawJson;
+pub use rule::Rule;
 pub use secret::SecretText;
 pub use tools::{
     Auth, BodyKind, Execution, GrantRef, HttpMethod, Policy, ReadMethod, ServiceSettings, Tier,

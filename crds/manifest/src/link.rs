@@ -3,7 +3,7 @@
 //! No answer carries a secret, a URL or a schema: effective authority is the loaded files ∩ the
 //! floor, so the worst answer can deny, never grant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -110,14 +110,28 @@ pub struct Want {
 /// The allowlist: the part of the loaded files that may still be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
-    /// Canonical tool name → entry digest.
+    /// Canonical tool name → entry digest, for tools that a rule without conditions gives. Rules
+    /// without conditions stand only for these tools.
     pub tools: BTreeMap<String, String>,
+    /// Canonical tool name → the rules with conditions that stand. A mediator that does not read
+    /// this field denies tools that only such rules give, since `tools` does not name them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rules: BTreeMap<String, FloorRules>,
     /// Names of the form `surface/feed`.
     pub feeds: Vec<String>,
     pub providers: Vec<String>,
     /// `None` if models are not restricted.
     #[serde(default)]
     pub models: Option<Vec<String>>,
+}
+
+/// The rules with conditions that may still be used for one tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FloorRules {
+    /// Entry digest of the tool.
+    pub entry: String,
+    /// Digests of the rules.
+    pub rules: BTreeSet<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

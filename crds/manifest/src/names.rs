@@ -32,3 +32,6 @@ pub const CLAW_ID: &str = "claw_id";
 
 /// Entry in `requires` of agent.json: `provider_tools: Refuse` must be enforced.
 pub const PROVIDER_TOOLS: &str = "providerTools";
+
+/// Entry in `requires` of a tool: the conditions of its rules must be enforced.
+pub const RULES: &str = "rules/1";

@@ -7,7 +7,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::{RawJson, SecretText, providers::Tls};
+use crate::{RawJson, Rule, SecretText, providers::Tls};
 
 /// The granted tools and the turn's budgets. `tools: []` means pass-through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +79,10 @@ pub struct ToolExtension {
     /// Restrictions that a reader must know; otherwise it withholds this tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
+    /// The rules that give the tool, if one of them has conditions. Empty: the tool is given without
+    /// conditions. If all rules have conditions, `requires` has [`crate::names::RULES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
     /// Text instead of an enum: an unknown tier withholds the tool instead of making the file
     /// undecodable. Missing: System.
     #[serde(default, skip_serializing_if = "Option::is_none")]

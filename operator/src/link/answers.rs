@@ -235,6 +235,7 @@ mod tests {
 
     fn floor(tools: &[&str]) -> Floor {
         Floor {
+            rules: BTreeMap::new(),
             tools: tools
                 .iter()
                 .map(|tool| ((*tool).to_owned(), format!("v1:{tool}")))

@@ -727,6 +727,7 @@ fn authority_is_checked_at_dispatch() {
     ));
     // A floor takes tools away, and grants none.
     let floor = |digest: &str| toolcrib_manifest::Floor {
+        rules: std::collections::BTreeMap::new(),
         tools: [
             ("pond.feed".to_string(), digest.to_string()),
             ("pond.new".into(), "v1:0".into()),

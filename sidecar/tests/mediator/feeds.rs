@@ -213,6 +213,7 @@ async fn a_withdrawn_feed_is_neither_shown_nor_fetched() {
         seq,
         want: None,
         floor: Some(Floor {
+            rules: std::collections::BTreeMap::new(),
             tools: Default::default(),
             feeds: feeds.iter().map(ToString::to_string).collect(),
             providers: vec!["house".into()],

@@ -131,6 +131,7 @@ impl GrantedItems {
             seq,
             want: None,
             floor: given.map(|given| Floor {
+                rules: std::collections::BTreeMap::new(),
                 tools: given
                     .tools
                     .iter()
@@ -247,6 +248,7 @@ fn effective(now: &EffectiveConfig) -> BTreeSet<String> {
 /// Everything that an answer allows, in the same texts.
 fn left(answer: &LinkDown) -> impl Fn(&String) -> bool {
     let floor = answer.floor.clone().unwrap_or(Floor {
+        rules: std::collections::BTreeMap::new(),
         tools: Default::default(),
         feeds: Vec::new(),
         providers: Vec::new(),

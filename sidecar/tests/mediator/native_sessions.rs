@@ -20,6 +20,7 @@ fn floor(world: &World, seq: u64, tools: &[(&str, &str)]) {
         seq,
         want: None,
         floor: Some(Floor {
+            rules: std::collections::BTreeMap::new(),
             tools: tools
                 .map(|(tool, digest)| (tool.to_string(), digest.to_string()))
                 .collect(),

@@ -29,6 +29,7 @@ fn give_nothing(files: &mut Files) {
 fn answer(seq: u64, agent: AgentPresence) -> LinkDown {
     let floor = match agent {
         AgentPresence::Present => Some(Floor {
+            rules: std::collections::BTreeMap::new(),
             tools: [("desk.quote".into(), "v1:quote".into())].into(),
             feeds: vec!["desk/tide".into()],
             providers: vec!["house".into()],

@@ -5,7 +5,7 @@
 //! look revoked. Invariant: the allowlist names everything in the compiled files, so a mediator
 //! that has loaded them loses nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_manifest::{Feed, Floor};
 
@@ -30,6 +30,7 @@ pub fn floor(compiled: &Compilation) -> Floor {
         refs.into_iter().cloned().collect()
     });
     Floor {
+        rules: BTreeMap::new(),
         tools: tools.collect(),
         feeds: files.feeds.0.iter().map(feed).collect(),
         providers: files.providers.providers.keys().cloned().collect(),
@@ -58,13 +59,12 @@ pub fn takes_away(before: &Floor, after: &Floor) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn floor(tools: &[(&str, &str)], feeds: &[&str], models: Option<&[&str]>) -> Floor {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Floor {
+            rules: BTreeMap::new(),
             tools: tools
                 .iter()
                 .map(|(name, digest)| ((*name).to_owned(), (*digest).to_owned()))

@@ -342,6 +342,7 @@ fn lower(
         execution,
         extension: ToolExtension {
             requires: Vec::new(),
+            rules: Vec::new(),
             tier: Some(tier.name().to_owned()),
             grant: Some(GrantRef {
                 namespace: grant.key.namespace.clone(),

@@ -211,6 +211,7 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
         entry_digest: _,
         output_schema,
         foreign,
+        rules: _,
     } = extension;
     let mut facts = Facts::from([
         ("executed", executed(execution)),

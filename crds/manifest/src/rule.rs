@@ -1,0 +1,47 @@
+//! The rules by which grants give one tool.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{GrantRef, RawJson};
+
+/// One entry of a grant, for one tool. A call may run if it meets one rule of its tool.
+///
+/// A rule without conditions is met by every call. `toolcrib-rules` decides whether a call meets a
+/// rule, for mediator and command line alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// JSON Schema with `properties` and `required` that the arguments must match, in addition to
+    /// the tool's own schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<RawJson>,
+    /// Digest over the conditions in a versioned form (`r1:<hex>`). Names of grants are not in it:
+    /// two grants with the same conditions have the same digest.
+    pub digest: String,
+    pub grant: GrantRef,
+    /// RFC 3339. The rule gives nothing from this time on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<String>,
+    /// RFC 3339. The rule gives nothing before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    /// Top-level arguments with the only value that they may have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pin: BTreeMap<String, RawJson>,
+}
+
+impl Rule {
+    /// Returns whether every call meets the rule at any time.
+    pub fn is_unconditional(&self) -> bool {
+        let Self {
+            arguments,
+            digest: _,
+            grant: _,
+            not_after,
+            not_before,
+            pin,
+        } = self;
+        arguments.is_none() && not_after.is_none() && not_before.is_none() && pin.is_empty()
+    }
+}

@@ -1,0 +1,235 @@
+//! The decision on one call: the rules that it meets, and the arguments that are filled in.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use toolcrib_bounds::schema::Rejection;
+
+use crate::rule::{PINS, Pin, Rule};
+
+/// Rules that a refusal names, the nearest first.
+const NAMED: usize = 3;
+
+/// A call that may run.
+#[derive(Clone, Debug)]
+pub struct Decision<'r> {
+    /// The rules that the call meets, in the order of the files. Never empty.
+    pub met: Vec<&'r Rule>,
+    /// Names and JSON texts of the arguments to add.
+    pub filled: Vec<(&'r str, &'r str)>,
+}
+
+/// The reason for which no rule allows a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal<E> {
+    /// No rule stands at this time.
+    NoRule,
+    /// The tool's own schema refuses the arguments, as the caller's check says.
+    Arguments(E),
+    /// The arguments leave out a pinned argument that has several possible values.
+    Ambiguous { names: Vec<String> },
+    /// No rule is met: the mismatches of the nearest rules.
+    Unmet(Vec<Mismatch>),
+}
+
+/// The reason for which a call does not meet one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// The argument has another value than the one that the rule fixes.
+    Pinned { name: String },
+    /// The rule's schema refuses the arguments.
+    Schema {
+        message: String,
+        path: String,
+        rule: String,
+    },
+    /// A number has more digits than the check can compare.
+    Rounded { number: String },
+    /// The arguments are too large to be checked, or the rule cannot be.
+    Unchecked,
+}
+
+impl From<Rejection> for Mismatch {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::TooLarge => Self::Unchecked,
+            Rejection::Invalid {
+                message,
+                path,
+                rule,
+            } => {
+                let name = path.strip_prefix('/').filter(|_| rule.starts_with(PINS));
+                match name {
+                    Some(name) => Self::Pinned {
+                        // A pin is a top-level argument, so the path has one part.
+                        name: name.replace("~1", "/").replace("~0", "~"),
+                    },
+                    None => Self::Schema {
+                        message,
+                        path,
+                        rule,
+                    },
+                }
+            }
+        }
+    }
+}
+
+impl Mismatch {
+    /// Arguments that match a schema but for one value are nearer than those with a foreign value in
+    /// a pinned argument: the model cannot choose another rule's value by accident.
+    fn distance(&self) -> u8 {
+        match self {
+            Self::Schema { .. } | Self::Rounded { .. } => 0,
+            Self::Pinned { .. } => 1,
+            Self::Unchecked => 2,
+        }
+    }
+}
+
+/// Decides a call with these arguments, an object.
+///
+/// `rules` are the ones that stand and whose window is open, in the order of the files. `meets` checks
+/// arguments against [`Rule::schema`], `fits` against the tool's own schema. If a rule is met by the
+/// arguments as they are, nothing is filled in. Otherwise the fewest pinned arguments are filled in
+/// with which a rule is met, unless two rules need different ones.
+///
+/// Checks each rule at most three times.
+pub fn decide<'r, E>(
+    rules: &[&'r Rule],
+    arguments: &Value,
+    mut meets: impl FnMut(&Rule, &Value) -> Result<(), Mismatch>,
+    mut fits: impl FnMut(&Value) -> Result<(), E>,
+) -> Result<Decision<'r>, Refusal<E>> {
+    if rules.is_empty() {
+        return Err(Refusal::NoRule);
+    }
+    let met: Vec<&Rule> = match fits(arguments) {
+        Ok(()) => {
+            let rules = rules.iter().copied();
+            rules
+                .filter(|rule| meets(rule, arguments).is_ok())
+                .collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    if !met.is_empty() {
+        return Ok(Decision {
+            met,
+            filled: Vec::new(),
+        });
+    }
+    let mut attempts = Attempts::default();
+    for rule in rules {
+        let pins = missing(rule, arguments);
+        let candidate = with(arguments, &pins);
+        if let Err(mismatch) = meets(rule, &candidate) {
+            attempts.unmet.push(mismatch);
+        } else if let Err(error) = fits(&candidate) {
+            attempts.unfit.get_or_insert(error);
+        } else {
+            let values = pins
+                .into_iter()
+                .map(|pin| (pin.name.as_str(), pin))
+                .collect();
+            attempts.possible.push((values, candidate));
+        }
+    }
+    let possible = attempts.possible;
+    let fewest = possible
+        .iter()
+        .find(|(pins, _)| possible.iter().all(|(others, _)| is_part(pins, others)));
+    if let Some((pins, filled)) = fewest {
+        let met = rules.iter().copied();
+        return Ok(Decision {
+            met: met.filter(|rule| meets(rule, filled).is_ok()).collect(),
+            filled: pins
+                .iter()
+                .map(|(name, pin)| (*name, pin.text.as_str()))
+                .collect(),
+        });
+    }
+    if !possible.is_empty() {
+        return Err(Refusal::Ambiguous {
+            names: differing(&possible),
+        });
+    }
+    // A rule is met, and the tool itself refuses the arguments; else the rules are at fault. Arguments
+    // that lack a pinned one may not fit by themselves, so that error says nothing.
+    Err(match attempts.unfit {
+        Some(error) => Refusal::Arguments(error),
+        None => Refusal::Unmet(nearest(attempts.unmet)),
+    })
+}
+
+/// Returns whether all these values are among the others.
+fn is_part(pins: &BTreeMap<&str, &Pin>, others: &BTreeMap<&str, &Pin>) -> bool {
+    pins.iter().all(|(name, pin)| {
+        let other = others.get(name);
+        other.is_some_and(|other| other.value == pin.value)
+    })
+}
+
+/// The arguments with which a rule would be met.
+type Possible<'r> = (BTreeMap<&'r str, &'r Pin>, Value);
+
+/// What became of each rule with its own pins filled in.
+struct Attempts<'r, E> {
+    possible: Vec<Possible<'r>>,
+    unmet: Vec<Mismatch>,
+    unfit: Option<E>,
+}
+
+impl<E> Default for Attempts<'_, E> {
+    fn default() -> Self {
+        Self {
+            possible: Vec::new(),
+            unmet: Vec::new(),
+            unfit: None,
+        }
+    }
+}
+
+fn missing<'r>(rule: &'r Rule, arguments: &Value) -> Vec<&'r Pin> {
+    match arguments.as_object() {
+        Some(members) => rule.missing(members),
+        None => Vec::new(),
+    }
+}
+
+fn with(arguments: &Value, pins: &[&Pin]) -> Value {
+    let mut candidate = arguments.clone();
+    if let Some(members) = candidate.as_object_mut() {
+        members.extend(pins.iter().map(|pin| (pin.name.clone(), pin.value.clone())));
+    }
+    candidate
+}
+
+fn nearest(mut unmet: Vec<Mismatch>) -> Vec<Mismatch> {
+    unmet.sort_by_key(Mismatch::distance);
+    unmet.dedup();
+    unmet.truncate(NAMED);
+    unmet
+}
+
+/// The names of the pinned arguments whose value decides between the possibilities.
+fn differing(possible: &[Possible<'_>]) -> Vec<String> {
+    let Some(((first, _), others)) = possible.split_first() else {
+        return Vec::new();
+    };
+    let mut names: Vec<&str> = possible
+        .iter()
+        .flat_map(|(pins, _)| pins.keys().copied())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let differs = |name: &&str| {
+        let value = |pins: &BTreeMap<&str, &Pin>| pins.get(name).map(|pin| pin.value.clone());
+        others.iter().any(|(pins, _)| value(pins) != value(first))
+    };
+    let decisive = names.into_iter().filter(differs);
+    decisive.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests;

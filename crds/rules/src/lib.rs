@@ -1,0 +1,18 @@
+//! Rules of grants: whether a call meets one, the arguments that they fill in, and the schema that a
+//! model is shown.
+//!
+//! The mediator decides calls with this crate, and the command line tests policies with it, so both
+//! give the same answer. Pure: the caller passes the time, and builds the validators of
+//! [`Rule::schema`] ([`toolcrib_bounds::schema`]), since only it knows how many it may keep. Not here:
+//! which rules of the files still stand (the link's allowlist), and the tool's own schema.
+//!
+//! Invariants: authority is a union, so a further rule never refuses a call whose arguments are the
+//! same. A rule with a condition that cannot be read is never met.
+
+mod decision;
+mod rule;
+mod shown;
+
+pub use decision::{Decision, Mismatch, Refusal, decide};
+pub use rule::{Defect, Rule};
+pub use shown::{Contradiction, shown_schema};

@@ -1,0 +1,200 @@
+//! One rule, read from the files.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use toolcrib_manifest as manifest;
+use toolcrib_manifest::{GrantRef, RawJson};
+
+/// A rule whose times and values are parsed.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    digest: String,
+    grant: GrantRef,
+    not_before: Option<Timestamp>,
+    not_after: Option<Timestamp>,
+    /// Sorted by name.
+    pins: Vec<Pin>,
+    arguments: Option<Value>,
+    /// The conditions on arguments as one schema, for a validator.
+    schema: Option<String>,
+}
+
+/// A top-level argument with its only value.
+#[derive(Clone, Debug)]
+pub(crate) struct Pin {
+    pub name: String,
+    /// The digits and bytes of the files.
+    pub text: String,
+    pub value: Value,
+}
+
+/// The part of a rule that cannot be read. Such a rule must not give anything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Defect {
+    #[error("{0:?} is no time: write it as 2026-12-31T23:59:59Z")]
+    Time(String),
+    #[error("the value of {0} cannot be read: write JSON")]
+    Pin(String),
+    #[error("the schema of the arguments cannot be read: write an object with properties")]
+    Arguments,
+}
+
+impl Rule {
+    /// Reads a rule of the files. The text of [`Rule::schema`] is not checked here: a validator that
+    /// cannot be built means that no call meets the rule.
+    pub fn read(rule: &manifest::Rule) -> Result<Self, Defect> {
+        let manifest::Rule {
+            arguments,
+            digest,
+            grant,
+            not_after,
+            not_before,
+            pin,
+        } = rule;
+        let pins = pin
+            .iter()
+            .map(|(name, value)| Pin::read(name, value))
+            .collect::<Result<Vec<_>, _>>()?;
+        let arguments = arguments
+            .as_ref()
+            .map(|text| match serde_json::from_str(text.get()) {
+                Ok(value @ Value::Object(_)) => Ok(value),
+                Ok(_) | Err(_) => Err(Defect::Arguments),
+            })
+            .transpose()?;
+        Ok(Self {
+            digest: digest.clone(),
+            grant: grant.clone(),
+            not_before: not_before.as_deref().map(time).transpose()?,
+            not_after: not_after.as_deref().map(time).transpose()?,
+            schema: schema(&pins, arguments.as_ref()),
+            pins,
+            arguments,
+        })
+    }
+
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The object that has the rule.
+    pub fn grant(&self) -> &GrantRef {
+        &self.grant
+    }
+
+    /// Returns whether the rule has no condition at all.
+    pub fn is_unconditional(&self) -> bool {
+        self.not_before.is_none() && self.not_after.is_none() && self.schema.is_none()
+    }
+
+    /// Returns whether the time is in the rule's window.
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        self.not_before.is_none_or(|from| from <= now)
+            && self.not_after.is_none_or(|until| now < until)
+    }
+
+    /// Returns the first time after `now` at which the window opens or closes.
+    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let ends = [self.not_before, self.not_after];
+        ends.into_iter().flatten().filter(|end| *end > now).min()
+    }
+
+    /// The conditions on arguments as one JSON Schema: values of pinned arguments, and the rule's own
+    /// schema. `None`: any arguments meet the rule.
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
+    /// The names of the pinned arguments.
+    pub fn pinned(&self) -> impl Iterator<Item = &str> {
+        self.pins.iter().map(|pin| pin.name.as_str())
+    }
+
+    pub(crate) fn pins(&self) -> &[Pin] {
+        &self.pins
+    }
+
+    /// The rule's schema of the arguments, without pins.
+    pub(crate) fn arguments(&self) -> Option<&Value> {
+        self.arguments.as_ref()
+    }
+
+    /// The pinned arguments that these arguments leave out.
+    pub(crate) fn missing<'r>(&'r self, arguments: &Map<String, Value>) -> Vec<&'r Pin> {
+        let is_missing = |pin: &&Pin| !arguments.contains_key(&pin.name);
+        self.pins.iter().filter(is_missing).collect()
+    }
+}
+
+impl Pin {
+    fn read(name: &str, text: &RawJson) -> Result<Self, Defect> {
+        let value = serde_json::from_str(text.get()).map_err(|_| Defect::Pin(name.to_owned()))?;
+        Ok(Self {
+            name: name.to_owned(),
+            text: text.get().to_owned(),
+            value,
+        })
+    }
+}
+
+fn time(text: &str) -> Result<Timestamp, Defect> {
+    text.parse().map_err(|_| Defect::Time(text.to_owned()))
+}
+
+/// The place of the pins in [`Rule::schema`], as validators report it.
+pub(crate) const PINS: &str = "/allOf/0";
+
+fn schema(pins: &[Pin], arguments: Option<&Value>) -> Option<String> {
+    if pins.is_empty() && arguments.is_none() {
+        return None;
+    }
+    let names: Vec<&str> = pins.iter().map(|pin| pin.name.as_str()).collect();
+    let values: Map<String, Value> = pins
+        .iter()
+        .map(|pin| (pin.name.clone(), json!({ "const": pin.value })))
+        .collect();
+    let mut parts = vec![json!({ "properties": values, "required": names })];
+    parts.extend(arguments.cloned());
+    Some(json!({ "type": "object", "allOf": parts }).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Rule, Defect> {
+        let read: manifest::Rule = serde_json::from_str(text).expect("a rule");
+        Rule::read(&read)
+    }
+
+    #[test]
+    fn a_window_is_open_from_its_beginning_until_its_end() {
+        let rule = read(
+            r#"{"digest": "d", "grant": {"namespace": "pond", "name": "a"},
+                "not_before": "2026-01-01T00:00:00Z", "not_after": "2026-02-01T01:00:00+01:00"}"#,
+        )
+        .expect("a rule");
+        let check = |at: &str, open: bool, change: Option<&str>| {
+            let at = time(at).expect("a time");
+            assert_eq!(rule.is_open(at), open, "{at}");
+            assert_eq!(rule.next_change(at), change.map(|at| time(at).expect("a time")), "{at}");
+        };
+        check("2025-12-31T23:59:59Z", false, Some("2026-01-01T00:00:00Z"));
+        check("2026-01-01T00:00:00Z", true, Some("2026-02-01T00:00:00Z"));
+        check("2026-01-31T23:59:59Z", true, Some("2026-02-01T00:00:00Z"));
+        check("2026-02-01T00:00:00Z", false, None);
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_read_is_a_defect() {
+        let with = |member: &str| {
+            read(&format!(
+                r#"{{"digest": "d", "grant": {{"namespace": "pond", "name": "a"}}, {member}}}"#
+            ))
+            .err()
+        };
+        assert_eq!(with(r#""not_after": "soon""#), Some(Defect::Time("soon".to_owned())));
+        assert_eq!(with(r#""pin": {"a": 1e999}"#), Some(Defect::Pin("a".to_owned())));
+        assert_eq!(with(r#""arguments": true"#), Some(Defect::Arguments));
+    }
+}
