@@ -110,10 +110,6 @@ impl Rule {
         self.pins.iter().map(|pin| pin.name.as_str())
     }
 
-    pub(crate) fn pins(&self) -> &[Pin] {
-        &self.pins
-    }
-
     /// The rule's schema of the arguments, without pins.
     pub(crate) fn arguments(&self) -> Option<&Value> {
         self.arguments.as_ref()
@@ -177,7 +173,11 @@ mod tests {
         let check = |at: &str, open: bool, change: Option<&str>| {
             let at = time(at).expect("a time");
             assert_eq!(rule.is_open(at), open, "{at}");
-            assert_eq!(rule.next_change(at), change.map(|at| time(at).expect("a time")), "{at}");
+            assert_eq!(
+                rule.next_change(at),
+                change.map(|at| time(at).expect("a time")),
+                "{at}"
+            );
         };
         check("2025-12-31T23:59:59Z", false, Some("2026-01-01T00:00:00Z"));
         check("2026-01-01T00:00:00Z", true, Some("2026-02-01T00:00:00Z"));
@@ -193,8 +193,14 @@ mod tests {
             ))
             .err()
         };
-        assert_eq!(with(r#""not_after": "soon""#), Some(Defect::Time("soon".to_owned())));
-        assert_eq!(with(r#""pin": {"a": 1e999}"#), Some(Defect::Pin("a".to_owned())));
+        assert_eq!(
+            with(r#""not_after": "soon""#),
+            Some(Defect::Time("soon".to_owned()))
+        );
+        assert_eq!(
+            with(r#""pin": {"a": 1e999}"#),
+            Some(Defect::Pin("a".to_owned()))
+        );
         assert_eq!(with(r#""arguments": true"#), Some(Defect::Arguments));
     }
 }

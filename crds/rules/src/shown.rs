@@ -31,7 +31,10 @@ pub fn shown_schema(schema: &str, rule: &Rule) -> Result<String, Contradiction> 
         return Ok(schema.to_owned());
     };
     let empty = Map::new();
-    let narrower = rule.arguments().and_then(Value::as_object).unwrap_or(&empty);
+    let narrower = rule
+        .arguments()
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
     let mut properties = object_of(root.remove("properties"));
     let mut required = texts(root.remove("required").as_ref());
     for (name, narrow) in object_of(narrower.get("properties").cloned()) {
@@ -188,7 +191,12 @@ fn choose(
     members.remove("enum");
     members.remove("const");
     match left.len() {
-        0 => return Err(contradiction(name, "the tool and the rule list different values")),
+        0 => {
+            return Err(contradiction(
+                name,
+                "the tool and the rule list different values",
+            ));
+        }
         1 => members.insert("const".to_owned(), left.remove(0)),
         _ => members.insert("enum".to_owned(), left.into()),
     };
@@ -258,7 +266,11 @@ mod tests {
         let schema = json!({"type": "object", "required": ["account", "amount"],
             "properties": {"account": {}, "amount": {}, "note": {}}});
         assert_eq!(
-            shown(&schema, &json!({"account": "A1"}), &json!({"properties": {"note": false}})),
+            shown(
+                &schema,
+                &json!({"account": "A1"}),
+                &json!({"properties": {"note": false}})
+            ),
             Ok(json!({"type": "object", "required": ["amount"], "properties": {"amount": {}}}))
         );
     }
@@ -291,7 +303,10 @@ mod tests {
         let check = |schema: Value, narrower: Value, expected: &str| {
             let schema = json!({"properties": {"a": schema}});
             let narrower = json!({"properties": {"a": narrower}});
-            assert_eq!(shown(&schema, &json!({}), &narrower), Err(expected.to_owned()));
+            assert_eq!(
+                shown(&schema, &json!({}), &narrower),
+                Err(expected.to_owned())
+            );
         };
         check(
             json!({"enum": [1, 2]}),

@@ -62,12 +62,7 @@ fn a_rule_without_conditions_is_met_by_every_call() {
     let rules = [rule("any", &json!({}), None)];
     check(&rules, json!({"a": 1}), &[], "any filled []");
     check(&[], json!({}), &[], "NoRule");
-    check(
-        &rules,
-        json!({}),
-        &["a"],
-        r#"Arguments("a is missing")"#,
-    );
+    check(&rules, json!({}), &["a"], r#"Arguments("a is missing")"#);
 }
 
 #[test]
@@ -179,9 +174,8 @@ fn arguments() -> impl Strategy<Value = Value> {
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
     let bound = proptest::option::of(("[abc]", 0..4_i64));
     let one = (arguments(), bound).prop_map(|(pin, bound)| {
-        let schema = bound.map(|(name, maximum)| {
-            json!({"properties": {name: {"maximum": maximum}}})
-        });
+        let schema =
+            bound.map(|(name, maximum)| json!({"properties": {name: {"maximum": maximum}}}));
         (pin, schema)
     });
     proptest::collection::vec(one, 0..5).prop_map(|rules| {
