@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::binary::Mediator;
+use crate::process::binary::Mediator;
 use toolcrib_sidecar::app::Limits;
 
 use crate::support::{Answer, Files, POLL, RUNNER, Wire, World, says, until, within};

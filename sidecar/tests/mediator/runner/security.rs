@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::binary::Mediator;
+use crate::process::binary::Mediator;
 use crate::support::{Answer, MODEL_KEY, RUNNER, TOOL_TOKEN, Wire, World, until, within};
 
 const QUOTE: &str = r#"{"symbol":"OTR"}"#;

@@ -4,8 +4,8 @@
 use rcgen::CertificateParams;
 use serde_json::{Map, Value, json};
 
-use crate::binary::Mediator;
-use crate::hostile::Authority;
+use super::hostile::Authority;
+use crate::process::binary::Mediator;
 use crate::support::{Fake, Files, NameServer, Raw, RawAnswer, Reply, Wire, until, within};
 
 /// A service or provider that fails.
@@ -288,6 +288,9 @@ async fn each_outage_has_the_documented_messages() {
             found += "\n";
         }
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mediator/outages.txt");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/mediator/services/outages.txt"
+    );
     toolcrib_golden::expect(toolcrib_golden::here!(), path.as_ref(), &found);
 }

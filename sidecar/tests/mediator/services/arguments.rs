@@ -1,7 +1,7 @@
 //! Hostile arguments of a model, as they arrive at the service's socket: the rows of the threat
 //! table "from the model".
 
-#[path = "../../mediation/tests/support/corpus.rs"]
+#[path = "../../../mediation/tests/support/corpus.rs"]
 mod corpus;
 
 use serde_json::{Value, json};

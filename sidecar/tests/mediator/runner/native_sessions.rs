@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolcrib_manifest::{AgentPresence, Floor, LinkDown};
 
-use crate::binary::Mediator;
+use crate::process::binary::Mediator;
 use crate::support::native::{Events, answered, read};
 use crate::support::{Answer, RUNNER, Wire, World, until, within};
 

@@ -1,0 +1,7 @@
+//! The built program, its limits, and what it records.
+
+pub mod binary;
+mod limits;
+mod probe;
+mod record;
+mod telemetry;

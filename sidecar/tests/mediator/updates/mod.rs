@@ -1,0 +1,7 @@
+//! New files and answers of the link under a running mediator.
+
+mod fixtures;
+mod floor;
+mod link;
+mod suspension;
+mod swaps;
