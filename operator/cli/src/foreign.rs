@@ -6,13 +6,13 @@
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Value, json};
 
-use crate::args::Platform;
+use crate::authoring::image;
+use crate::authoring::image::platform::Platform;
+use crate::authoring::import::{self, ImportOptions, PodImport};
+use crate::authoring::mcp;
+use crate::authoring::openapi::{self, Choice, Remarks, SurfaceOptions};
 use crate::commands;
 use crate::commands::review::{self, Listing, SurfaceName};
-use crate::image;
-use crate::import::{self, ImportOptions, PodImport};
-use crate::mcp;
-use crate::openapi::{self, Choice, Remarks, SurfaceOptions};
 
 /// Converts an OpenAPI document to a Surface.
 pub fn openapi(text: &str) -> Option<usize> {

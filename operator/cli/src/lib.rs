@@ -11,23 +11,19 @@
 
 mod admitted;
 mod args;
+mod authoring;
 mod cluster;
 mod commands;
 mod completion;
 mod failure;
 #[doc(hidden)]
 pub mod foreign;
-mod image;
-mod import;
-mod mcp;
-mod openapi;
 mod operator;
 mod policy;
 mod print;
 mod run;
 mod sources;
 mod tls;
-mod wrapped;
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 
 use super::ConnectionArgs;
 use super::values::{dns_label, endpoint, service_address};
-use crate::openapi::Address;
+use crate::authoring::openapi::Address;
 
 #[derive(ClapArgs)]
 pub struct DiscoverArgs {

@@ -1,6 +1,5 @@
 //! The arguments of `surface from-image`.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
@@ -8,7 +7,8 @@ use oci_client::Reference;
 
 use super::DescriptionForm;
 use super::values::{dns_label, service_address, url_address};
-use crate::openapi::Address;
+use crate::authoring::image::platform::Platform;
+use crate::authoring::openapi::Address;
 
 #[derive(ClapArgs)]
 pub struct FromImageArgs {
@@ -47,29 +47,4 @@ pub struct FromImageArgs {
     /// The part that is printed
     #[arg(short, long, value_enum, default_value_t = DescriptionForm::Surface, conflicts_with = "check")]
     pub output: DescriptionForm,
-}
-
-/// A platform in the form of images: os, architecture.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Platform {
-    pub os: String,
-    pub architecture: String,
-}
-
-impl Platform {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text.split_once('/') {
-            Some((os, architecture)) if !os.is_empty() && !architecture.is_empty() => Ok(Self {
-                os: os.to_owned(),
-                architecture: architecture.to_owned(),
-            }),
-            _ => Err("is not of the form OS/ARCHITECTURE, as linux/arm64".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.os, self.architecture)
-    }
 }

@@ -14,12 +14,12 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use toolcrib_manifest::ClusterDomain;
 
-use crate::import::KnownProvider;
-use crate::openapi::Address;
+use crate::authoring::import::KnownProvider;
+use crate::authoring::openapi::Address;
+use crate::authoring::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 use crate::print::{Format, Output};
-use crate::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 pub use discover::DiscoverArgs;
-pub use image::{FromImageArgs, Platform};
+pub use image::FromImageArgs;
 pub use suspend::{AgentsArgs, SuspendArgs};
 pub use values::{
     AddressTarget, Description, DnsEgress, LocalAddress, SecretFrom, ValueFrom, VariableFrom,

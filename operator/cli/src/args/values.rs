@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use toolcrib_compile::SecretKeyRef;
 use toolcrib_crds::EgressRule;
 
-use crate::openapi::Address;
+use crate::authoring::openapi::Address;
 
 /// `--dns-egress`: a list of egress rules in one argument.
 #[derive(Clone, Debug, PartialEq)]

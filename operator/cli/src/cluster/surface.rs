@@ -12,8 +12,8 @@ use toolcrib_compile::{ObjectRef, names};
 use toolcrib_crds::Surface;
 
 use super::{ReadError, Session};
+use crate::authoring::mcp::http::Http;
 use crate::failure::Failure;
-use crate::mcp::http::Http;
 
 /// A Surface as the API server has it.
 pub struct StoredSurface {

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use super::in_cluster;
 use super::review::{self, Listing, SurfaceName};
 use crate::args::{ConnectionArgs, DiscoverArgs};
+use crate::authoring::mcp::client::Server;
+use crate::authoring::mcp::http::Http;
+use crate::authoring::mcp::stdio::Stdio;
+use crate::authoring::openapi::Address;
+use crate::authoring::wrapped;
 use crate::failure::Failure;
-use crate::mcp::client::Server;
-use crate::mcp::http::Http;
-use crate::mcp::stdio::Stdio;
-use crate::openapi::Address;
 use crate::sources;
-use crate::wrapped;
 
 pub fn discover(args: &DiscoverArgs) -> Result<ExitCode, Failure> {
     let headers = headers(args)?;
@@ -146,7 +146,8 @@ fn spec(args: &DiscoverArgs, now: BTreeMap<String, Value>) -> Value {
         (_, Some(url)) => spec["url"] = url.origin().ascii_serialization().into(),
         // The Service that `from-stdio` would write.
         (_, None) => {
-            spec["service"] = json!({"name": args.name, "port": crate::wrapped::WRAPPED_PORT});
+            spec["service"] =
+                json!({"name": args.name, "port": crate::authoring::wrapped::WRAPPED_PORT});
             spec["auth"] = wrapped::auth(&args.name);
         }
     }

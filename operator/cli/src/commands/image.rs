@@ -16,16 +16,16 @@ use toolcrib_compile::names::IMAGE_ANNOTATION;
 
 use super::review::{self, Listing, SurfaceName};
 use crate::args::{DescriptionForm, FromImageArgs};
+use crate::authoring::image::credential::credential;
+use crate::authoring::image::described::{Description, DescriptorFile, find};
+use crate::authoring::image::descriptor::{drift, for_review};
+use crate::authoring::image::registry::{Access, Image};
+use crate::authoring::mcp::tools::Drift;
+use crate::authoring::openapi::{Address, Remarks};
+use crate::authoring::wrapped;
 use crate::failure::Failure;
-use crate::image::credential::credential;
-use crate::image::described::{Description, DescriptorFile, find};
-use crate::image::descriptor::{drift, for_review};
-use crate::image::registry::{Access, Image};
-use crate::mcp::tools::Drift;
-use crate::openapi::{Address, Remarks};
 use crate::print;
 use crate::tls;
-use crate::wrapped;
 
 /// Limit on reading an image: it can be large, and its lowest layer may hold the descriptor.
 const DEADLINE: Duration = Duration::from_secs(600);

@@ -1,7 +1,7 @@
 //! `import`: converts a Clawdapus pod file to objects for review.
 //!
 //! Here: reading the files that the pod file names, and checking that the result compiles. Not
-//! here: the translation ([`crate::import`]).
+//! here: the translation ([`crate::authoring::import`]).
 //!
 //! Exit codes: 0; 1 if an agent does not get something that the pod file gives it (the objects are
 //! written, and a finding names the loss); 2 when the files cannot be read or written.
@@ -21,11 +21,11 @@ use super::compile::of_objects;
 use crate::{
     admitted::admitted,
     args::ImportArgs,
-    failure::Failure,
-    import::{
+    authoring::import::{
         self, ExistingObjects, File, Finding, ImportOptions, PodImport, PodObjects, SecretValues,
         Weight, describe,
     },
+    failure::Failure,
     print, sources,
 };
 

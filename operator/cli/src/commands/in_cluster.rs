@@ -10,12 +10,12 @@ use toolcrib_compile::ObjectRef;
 
 use super::review::{self, Listing, SurfaceName};
 use crate::args::{ClusterArgs, DiscoverArgs, OperatorArgs};
+use crate::authoring::mcp::client::Server;
+use crate::authoring::openapi::Address;
+use crate::authoring::wrapped;
+use crate::authoring::wrapped::WRAPPED_PORT;
 use crate::cluster::{Conflicts, Session, StoredSurface};
 use crate::failure::Failure;
-use crate::mcp::client::Server;
-use crate::openapi::Address;
-use crate::wrapped;
-use crate::wrapped::WRAPPED_PORT;
 
 pub fn discover(args: &DiscoverArgs, headers: HeaderMap) -> Result<ExitCode, Failure> {
     if headers.contains_key(AUTHORIZATION) {

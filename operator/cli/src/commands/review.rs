@@ -9,9 +9,9 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use toolcrib_compile::yaml;
 
+use crate::authoring::mcp::tools::{Drift, drift, look, normalized};
+use crate::authoring::openapi::{Remark, RemarkKind, Remarks};
 use crate::failure::Failure;
-use crate::mcp::tools::{Drift, drift, look, normalized};
-use crate::openapi::{Remark, RemarkKind, Remarks};
 use crate::print::{self, Document};
 use crate::sources;
 

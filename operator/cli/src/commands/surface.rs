@@ -10,11 +10,11 @@ use anyhow::Context as _;
 
 use crate::{
     args::{DescriptionForm, FromOpenApiArgs, FromStdioArgs},
+    authoring::openapi::{self, Choice, GeneratedSurface, RemarkKind, SurfaceOptions},
+    authoring::wrapped::{self, WrappedServer},
     failure::Failure,
-    openapi::{self, Choice, GeneratedSurface, RemarkKind, SurfaceOptions},
     print::{self, Document},
     sources,
-    wrapped::{self, WrappedServer},
 };
 
 pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::wishes::Wish;
 use super::{Lines, Translation};
-use crate::import::finding::{Cause, Weight};
-use crate::import::pod::{Allow, Service};
+use crate::authoring::import::finding::{Cause, Weight};
+use crate::authoring::import::pod::{Allow, Service};
+use crate::authoring::wrapped;
 use crate::print::Document;
-use crate::wrapped;
 
 impl Translation<'_> {
     /// Returns every service that an agent names or that has a descriptor: first the services of

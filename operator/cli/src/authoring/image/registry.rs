@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use toolcrib_bounds::Buffer;
 
 use super::layer::{ImagePath, LayerEntry, look};
-use crate::args::Platform;
+use crate::authoring::image::platform::Platform;
 use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);

@@ -14,4 +14,5 @@ pub mod credential;
 pub mod described;
 pub mod descriptor;
 pub mod layer;
+pub mod platform;
 pub mod registry;

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::openapi::{Remarks, cleaned, named, takes_anything};
+use crate::authoring::openapi::{Remarks, cleaned, named, takes_anything};
 
 /// The members that a model sees or that decide the tier: a change of any of them needs a review.
 /// A title is not among them, since only people's menus show it.

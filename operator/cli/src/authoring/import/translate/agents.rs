@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Translation;
 use super::providers::refs;
 use super::wishes::Wish;
-use crate::import::pod::{Allow, Models, ToolPolicy};
+use crate::authoring::import::pod::{Allow, Models, ToolPolicy};
 use crate::print::Document;
 
 impl Translation<'_> {

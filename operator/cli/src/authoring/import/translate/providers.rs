@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::Translation;
 use super::wishes::Wish;
-use crate::import::finding::{Cause, Weight};
-use crate::import::pod::{At, Models};
-use crate::import::providers::KnownProvider;
-use crate::import::variables::Template;
+use crate::authoring::import::finding::{Cause, Weight};
+use crate::authoring::import::pod::{At, Models};
+use crate::authoring::import::providers::KnownProvider;
+use crate::authoring::import::variables::Template;
 use crate::print::Document;
 
 impl Translation<'_> {

@@ -10,10 +10,10 @@ use super::{
     AgentBlock, Allow, At, Entry, FeedWish, Models, PodFile, Reach, Service, ToolPolicy, ToolWish,
     Wishes,
 };
-use crate::import::finding::{Cause, Findings, Weight};
-use crate::import::names::dns_label;
-use crate::import::variables::Template;
-use crate::import::yaml::{Node, Size, Value, YamlError};
+use crate::authoring::import::finding::{Cause, Findings, Weight};
+use crate::authoring::import::names::dns_label;
+use crate::authoring::import::variables::Template;
+use crate::authoring::import::yaml::{Node, Size, Value, YamlError};
 
 /// Limit on the values of all `*-defaults` times the number of agents, each of which gets a copy.
 /// 200 agents with 100 tools each have 100,000.
@@ -602,7 +602,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::yaml;
+    use crate::authoring::import::yaml;
 
     fn read_text(text: &str) -> Result<PodFile, YamlError> {
         read(&yaml::parse(text)?, &mut Findings::default())

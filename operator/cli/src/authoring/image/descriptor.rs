@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::described::Skill;
-use crate::import::{self, Findings};
-use crate::mcp::tools::{Drift, clean, drift as drift_of_tools, is_plain, look};
-use crate::openapi::Remarks;
+use crate::authoring::import::{self, Findings};
+use crate::authoring::mcp::tools::{Drift, clean, drift as drift_of_tools, is_plain, look};
+use crate::authoring::openapi::Remarks;
 
 /// Returns the author's descriptor without invisible characters, without tools with misleading
 /// names, and with the texts of the files that it names: a Surface holds texts.

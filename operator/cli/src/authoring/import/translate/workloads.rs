@@ -9,15 +9,15 @@ use indexmap::IndexMap;
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
+use crate::authoring::wrapped::{self, WHO_MAY_CONNECT, WrappedServer};
+use crate::authoring::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 use crate::print::Document;
-use crate::wrapped::{self, WHO_MAY_CONNECT, WrappedServer};
-use crate::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 
 use super::super::pod::{At, Service};
 use super::super::providers::KnownProvider;
 use super::super::variables::Template;
 use super::{Lines, Translation, Wish};
-use crate::import::names::dns_label;
+use crate::authoring::import::names::dns_label;
 
 /// Limit on the bytes of contracts and skills, each counted for every agent that mounts it.
 pub const MAX_MOUNTED: usize = 32 << 20;

@@ -4,14 +4,14 @@
 use indexmap::{IndexMap, IndexSet};
 
 use super::{Lines, Translation};
-use crate::import::finding::{Cause, Findings};
-use crate::import::names::dns_label;
-use crate::import::pod::{
+use crate::authoring::import::finding::{Cause, Findings};
+use crate::authoring::import::names::dns_label;
+use crate::authoring::import::pod::{
     Allow, At, Entry, FeedWish, Models, Reach, Service, ToolPolicy, ToolWish, spread,
 };
 
 /// The requests of one agent with defaults applied, and with Kubernetes' names.
-pub(in crate::import) struct Wish<'a> {
+pub(in crate::authoring::import) struct Wish<'a> {
     pub name: String,
     pub service: &'a Service,
     pub line: usize,
