@@ -109,7 +109,7 @@ impl ContinuityStore {
         if let Err(error) = written {
             tracing::warn!(
                 error = error.to_string(),
-                "names of presented tools not written; they are lost at a restart"
+                "names of presented tools not written, lost at a restart"
             );
         }
         let names = Arc::make_mut(&mut names);
@@ -156,7 +156,7 @@ impl ContinuityStore {
         if let Err(error) = written {
             tracing::warn!(
                 error = error.to_string(),
-                "hidden rounds not written; they are lost at a restart"
+                "hidden rounds not written, lost at a restart"
             );
         }
     }
@@ -221,7 +221,7 @@ fn rewrite(dir: &Path, kept: &mut ContinuityFile) {
         Err(error) => {
             tracing::warn!(
                 error = error.to_string(),
-                "hidden rounds not written; they are lost at a restart"
+                "hidden rounds not written, lost at a restart"
             );
             (kept.file, kept.written) = (None, 0);
         }

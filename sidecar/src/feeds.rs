@@ -336,7 +336,7 @@ impl FeedsState {
                     error = error.to_string(),
                     cause = error.connection().map(|it| it.cause.to_string()),
                     address = error.connection().map(|it| it.address.as_str()),
-                    "feed not fetched"
+                    "fetching feed failed"
                 );
                 entry.failed_at = Some(now);
                 if error.withdraws() {
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_s_life() {
+    fn a_copy_is_fresh_then_stale_then_unavailable() {
         check(Some(0), None, (Due::Not, "fresh"));
         check(Some(44), None, (Due::Not, "fresh"));
         check(Some(45), None, (Due::Soon, "fresh"));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_sent_as_it_was_built_or_not_at_all() {
+    fn an_address_that_parsing_would_change_is_not_sent() {
         let check = |url: &str, claw_id: &str, expected: Option<&str>| {
             let address = address(url, claw_id).map(String::from);
             assert_eq!(address.as_deref(), expected, "{url} {claw_id}");

@@ -41,8 +41,8 @@ const QUICK: u32 = 8;
 /// attempts a second.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
-/// Number of 503 in a row that count as a leader that has just begun: it will answer in a
-/// moment, and until then revocations wait.
+/// Number of consecutive 503 answers that are retried soon: the leader has probably just started, and
+/// revocations wait until it answers.
 const BEGINNING: u32 = 8;
 /// Most bytes of an answer. A floor names every granted tool with a digest: 10,000 of them fit.
 const MAX_ANSWER: usize = 2 * 1024 * 1024;
@@ -51,9 +51,9 @@ const MAX_ANSWER: usize = 2 * 1024 * 1024;
 pub enum LinkError {
     #[error("the link's token cannot be read")]
     Token(#[source] std::io::Error),
-    #[error("the link's token cannot stand in a header")]
+    #[error("the link's token has characters that a header cannot contain")]
     TokenText,
-    #[error("the link cannot be dialled")]
+    #[error("the HTTP client of the link cannot be created")]
     Client(#[from] OutboundError),
     #[error("the operator cannot be reached")]
     Unreachable(#[source] reqwest::Error),
@@ -61,7 +61,7 @@ pub enum LinkError {
     Status(u16),
     #[error("the operator's answer is too large")]
     TooLarge,
-    #[error("the operator's answer does not parse")]
+    #[error("the operator's answer cannot be decoded")]
     Answer(#[source] serde_json::Error),
     #[error(transparent)]
     Older(#[from] Older),
@@ -167,7 +167,7 @@ impl Link {
                 let failures = progress.failures;
                 let wait = wait(&error, failures);
                 let error = format!("{:#}", anyhow::Error::new(error));
-                tracing::warn!(failures, error, "the link failed");
+                tracing::warn!(failures, error, "link request failed, retrying");
                 now + wait
             }
         }
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_leader_is_asked_again_soon_but_not_for_ever() {
+    fn a_new_leader_is_retried_soon_a_limited_number_of_times() {
         let soon = Duration::from_secs(1)..=Duration::from_secs(2);
         for failures in 1..=BEGINNING {
             let wait = wait(&LinkError::Status(503), failures);

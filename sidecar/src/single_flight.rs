@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_ask_meanwhile_share_one_task_and_the_next_starts_another() {
+    async fn concurrent_callers_share_one_task() {
         let flights = Flights::default();
         let (started, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let join = || {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_goes_on_when_nobody_waits_and_a_panic_is_no_answer() {
+    async fn a_task_runs_on_without_callers_and_a_panic_gives_no_answer() {
         let flights = Flights::default();
         let done = Arc::new(Notify::new());
         let told = done.clone();

@@ -48,7 +48,7 @@ impl EffectiveConfig {
             return Err(Unavailable::Ending);
         }
         match (self.presence, &self.load_state) {
-            // Before the link's word: the files say more than that access is withdrawn.
+            // Checked before the link's answer: the files have the reason, the link only denies.
             (_, LoadState::InForce { version, .. }) if version.agent.suspension.is_some() => {
                 let suspension = version.agent.suspension.clone();
                 Err(Unavailable::AgentSuspended(suspension.unwrap_or_default()))
@@ -63,8 +63,7 @@ impl EffectiveConfig {
         }
     }
 
-    /// True if the mediator does what its files say: it serves requests, or it refuses them since
-    /// the agent is suspended.
+    /// True if the files are in force: requests are served, or refused since the agent is suspended.
     pub fn is_ready(&self) -> bool {
         matches!(self.version(), Ok(_) | Err(Unavailable::AgentSuspended(_)))
     }

@@ -105,7 +105,7 @@ impl LoadState {
             LoadState::InForce { error, .. } => error.as_ref().map(ToString::to_string),
             LoadState::Broken { error, .. } => Some(error.to_string()),
             LoadState::Withdrawn { .. } => {
-                Some("all files are gone; access is withdrawn".to_string())
+                Some("all files were deleted; access is withdrawn".to_string())
             }
         }
     }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_when() {
+    fn observations_change_the_load_state() {
         let loaded = || Observation::Loaded(version());
         let absent = || Observation::Absent;
         check(vec![absent()], "waiting");
@@ -221,9 +221,9 @@ mod tests {
         check(vec![broken(), absent()], "withdrawn, nobody's");
     }
 
-    /// The operator must hear of a restriction that this release does not know.
+    /// The operator must learn that this release does not know a restriction.
     #[test]
-    fn a_version_that_is_refused_leaves_the_link() {
+    fn a_refused_version_keeps_its_link() {
         let link = |port: u16| LinkConfig {
             url: format!("https://operator.test:{port}"),
             ca: "pem".into(),
@@ -269,7 +269,7 @@ mod tests {
         };
         let error = parse(&files, &|_| None).unwrap_err().to_string();
         assert!(
-            error.starts_with("agent.json: does not parse at line 1"),
+            error.starts_with("agent.json: cannot be decoded at line 1"),
             "{error}"
         );
         assert!(!error.contains("sekrit"), "{error}");

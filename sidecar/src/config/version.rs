@@ -78,22 +78,22 @@ impl Version {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    #[error("{file}: does not parse at line {line}, column {column}{hint}")]
+    #[error("{file}: cannot be decoded at line {line}, column {column}{hint}")]
     Syntax {
         file: &'static str,
         line: usize,
         column: usize,
         hint: String,
     },
-    #[error("{file}: version {version} is not one this release reads")]
+    #[error("{file}: version {version} is not supported by this release")]
     UnknownVersion { file: &'static str, version: u32 },
     #[error("agent.json: requires {0}, which this release does not enforce")]
     Requires(String),
-    #[error("{file}: its bytes are not those that agent.json names (half swapped?)")]
+    #[error("{file}: its digest differs from the one in agent.json (incomplete update?)")]
     HashMismatch { file: &'static str },
     #[error("tools.json: policy.{0} must be at least 1")]
     Policy(&'static str),
-    #[error("tools.json: {0} stands there twice")]
+    #[error("tools.json: duplicate tool {0}")]
     DuplicateTool(String),
     #[error("the files are being swapped faster than they can be read")]
     Unsettled,

@@ -52,12 +52,12 @@ impl Drop for Watch {
     fn drop(&mut self) {
         // Err: the thread has ended already.
         if self.wake.send(Wake::Stop).is_err() {
-            tracing::debug!("the config thread had ended");
+            tracing::debug!("config thread had already ended");
         }
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the config thread panicked");
+            tracing::error!("config thread panicked");
         }
     }
 }
@@ -159,23 +159,30 @@ impl Looker {
 
     fn report(&self, before: Option<String>) {
         let now = self.current.now();
-        match (&now.load_state, now.load_state.error()) {
-            (
-                LoadState::InForce {
-                    version,
-                    error: None,
-                },
-                _,
-            ) => tracing::info!(
+        let error = now.load_state.error();
+        if error.is_some() && error == before {
+            return;
+        }
+        match &now.load_state {
+            LoadState::InForce {
+                version,
+                error: None,
+            } => tracing::info!(
                 tools = version.catalog.tools().len(),
                 withheld = version.withheld().len(),
                 agent = version.agent.agent,
-                "loaded a manifest"
+                "config loaded"
             ),
-            (_, Some(error)) if before.as_ref() != Some(&error) => {
-                tracing::error!(error, "the files are not in force");
+            LoadState::InForce { error: Some(_), .. } => {
+                tracing::error!(error, "config reload failed, previous version kept");
             }
-            _ => {}
+            LoadState::Broken { .. } => {
+                tracing::error!(error, "config not loaded, requests refused");
+            }
+            LoadState::Withdrawn { .. } => {
+                tracing::error!(error, "config files deleted, requests refused");
+            }
+            LoadState::Waiting => tracing::error!(error, "config files not found"),
         }
     }
 }

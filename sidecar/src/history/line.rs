@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_one_line_and_says_the_same() {
+    fn escaping_keeps_one_line_and_its_value() {
         let forged =
             "a\n{\"kind\":\"turn\"}\r\u{1b}[2J\u{7f}\u{85}\u{9b}2J\u{2028}b\u{2029}ü\u{a0}…\0";
         let value = json!({"said": forged, "list": [1, "x"]});

@@ -61,7 +61,10 @@ impl Log {
             // Half a line would spoil the next one. If it cannot be removed, it is terminated
             // when the file is opened again.
             if let Err(error) = file.set_len(self.size) {
-                tracing::debug!(error = error.to_string(), "half a line stays");
+                tracing::debug!(
+                    error = error.to_string(),
+                    "partial record line not truncated"
+                );
             }
             return Err(error);
         }

@@ -106,7 +106,7 @@ impl Drain {
             if let Err(error) = written {
                 // From now on the queue refuses lines, and so calls with side effects are refused.
                 self.waiting.closed.store(true, Ordering::Release);
-                tracing::error!(error = error.to_string(), "stdout cannot be written");
+                tracing::error!(error = error.to_string(), "writing to stdout failed");
                 return;
             }
             self.waiting.forget(lines, length);

@@ -40,7 +40,7 @@ pub enum HistoryError {
     Open(#[source] io::Error),
     #[error("the record cannot be written")]
     Write(#[source] io::Error),
-    #[error("nobody reads the record on stdout")]
+    #[error("stdout is blocked: its reader does not read")]
     StdoutBlocked,
     #[error("the record is closed")]
     Closed,
@@ -163,7 +163,7 @@ impl History {
         };
         writer.end();
         if stdout.join().is_err() {
-            tracing::error!("the thread of the record panicked");
+            tracing::error!("record thread panicked");
         }
     }
 
@@ -194,7 +194,7 @@ impl Writer {
         if self.catch_up().is_err() {
             tracing::error!(
                 lines = self.backlog.len(),
-                "last lines of the record not written to disk"
+                "last record lines not written to disk"
             );
         }
     }
@@ -260,7 +260,7 @@ impl Writer {
         if waiting == 0 {
             tracing::error!(
                 error = error.to_string(),
-                "record not written to disk: tool calls are refused until it accepts lines"
+                "record line not written to disk, tool calls refused until a write succeeds"
             );
         }
         self.waiting.fetch_add(line.len(), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The mediator's listeners, and the process as a value.
+//! The mediator's listeners, their start and shutdown.
 //!
 //! Reading order: [`server`], [`routes`], [`admin`]. Not here: authentication
 //! ([`crate::request::admission`]), a turn ([`crate::turn`]) and MCP ([`crate::native`]).

@@ -1,4 +1,4 @@
-//! The process as a value: start, addresses, drain.
+//! The mediator's server: start, addresses, shutdown.
 
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -235,11 +235,11 @@ impl Server {
         let within = |most: Duration| end.min(Instant::now() + most);
         let last_bytes = within(LAST_BYTES);
         if outlasted {
-            tracing::warn!("requests were still running at the end; they are cut");
+            tracing::warn!("shutdown deadline exceeded, requests cut off");
             app.current.end();
             let idle = app.requests.acquire_many(all);
             if tokio::time::timeout_at(last_bytes, idle).await.is_err() {
-                tracing::warn!("a runner does not take its last answer");
+                tracing::warn!("runner did not read its response before shutdown");
             }
         }
         // The tasks are done, but their last bytes may still be on the way. Meanwhile MCP servers
@@ -259,14 +259,14 @@ impl Server {
                 .await
                 .is_err()
         {
-            tracing::warn!("the receiver of spans is slow; the last ones are lost");
+            tracing::warn!("span export timed out, spans dropped");
         }
         let flush = tokio::task::spawn_blocking(move || {
             app.history.close();
             drop(watch);
         });
         if tokio::time::timeout_at(end, flush).await.is_err() {
-            tracing::error!("nobody reads stdout; lines of the record are on disk only");
+            tracing::error!("stdout blocked, record lines on disk only");
         }
     }
 }

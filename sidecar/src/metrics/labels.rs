@@ -1,7 +1,7 @@
 //! The labels of each family of series.
 //!
-//! Not here: which values they take; the methods of `Metrics` pass compiled names and words of closed
-//! lists only.
+//! Not here: their values. The methods of `Metrics` pass only compiled names and words of closed
+//! lists.
 
 use prometheus_client::encoding::EncodeLabelSet;
 

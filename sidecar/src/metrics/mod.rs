@@ -26,11 +26,11 @@ use labels::{
 };
 pub use usage::{CallKind, UsageCounters};
 
-/// From a tenth of a millisecond to two seconds.
+/// In seconds, from a tenth of a millisecond to two seconds.
 const OVERHEAD_BUCKETS: [f64; 10] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 2.0,
 ];
-/// From a quick service to a slow model.
+/// In seconds, from a quick service to a slow model.
 const WAIT_BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
@@ -153,7 +153,7 @@ impl Metrics {
         let mut text = String::new();
         if encode(&mut text, &self.registry).is_err() {
             // Only a formatter that refuses to write can fail, and a String does not.
-            tracing::error!("metrics could not be written");
+            tracing::error!("encoding metrics failed");
         }
         with_empty_families(text)
     }
@@ -288,7 +288,7 @@ impl Metrics {
         self.tools_called.get_or_create(&labels).inc();
     }
 
-    /// A call was sent to `service`, and ended after `latency`.
+    /// Observes the latency of a call that was sent to `service`.
     pub fn tool_answered(&self, service: &str, latency: Duration) {
         let service = service.to_string();
         self.tool_seconds
@@ -296,7 +296,7 @@ impl Metrics {
             .observe(latency.as_secs_f64());
     }
 
-    /// One attempt at a provider. `served`: how long it took, where it gave a reply.
+    /// Counts an attempt at a provider. `served`: its duration, if the provider replied.
     pub fn model_call(&self, provider: &str, outcome: &'static str, served: Option<Duration>) {
         let labels = ModelLabels {
             provider: provider.to_string(),
@@ -331,7 +331,7 @@ impl Metrics {
         self.usage.tokens(prompt, completion);
     }
 
-    /// An MCP server asked for something; `kind` is a word of a closed list.
+    /// Counts a refused request of an MCP server; `kind` is a word of a closed list.
     pub fn mcp_refused(&self, kind: &'static str) {
         self.mcp_refused.get_or_create(&KindLabels { kind }).inc();
     }
@@ -397,7 +397,7 @@ pub struct State {
     pub descriptors: usize,
     pub tasks: usize,
     pub link: LinkState,
-    /// Of each provider of the manifest.
+    /// State per provider.
     pub keys: Vec<(String, KeyCounts)>,
 }
 
@@ -410,12 +410,12 @@ pub struct KeyCounts {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkState {
-    /// This agent has none.
+    /// The agent's files have no link.
     #[default]
     Off,
     /// The last report was answered.
     Connected,
-    /// It was not, or none was made yet.
+    /// The last report failed, or there was none yet.
     Failing,
 }
 
@@ -431,8 +431,8 @@ impl LinkState {
     }
 }
 
-/// Adds the head of each family that has no series yet: the library leaves those out, and an
-/// alert cannot tell them from a program that is gone.
+/// Adds the head of each family without series. The library omits these, and an alert could not
+/// tell such a family from a program that has ended.
 fn with_empty_families(text: String) -> String {
     let Some((families, end)) = text.rfind("# EOF").map(|at| text.split_at(at)) else {
         return text;
@@ -448,7 +448,8 @@ fn with_empty_families(text: String) -> String {
     whole + end
 }
 
-/// `ok` or the code. A service chooses its status, so statuses count by their class.
+/// The label of a call's outcome: `ok` or the code. Statuses are counted by class, since a service
+/// chooses them.
 fn outcome(code: Option<&str>) -> String {
     match code {
         None => "ok".to_string(),

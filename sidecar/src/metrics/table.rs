@@ -1,10 +1,9 @@
-//! Every metric, once: its name, type, labels and help. Registration takes its texts from
-//! here and `docs/metrics.md` is written from here, so that neither can say what the
-//! other does not.
+//! The table of all metrics: name, type, labels and help. Registration and `docs/metrics.md` both
+//! use it, so they cannot disagree.
 
 use prometheus_client::registry::{Metric, Registry};
 
-/// Stands before every name.
+/// The prefix of every name.
 pub const PREFIX: &str = "toolcrib_mediator";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +15,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the text format says it.
+    /// The word of the text format.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -26,37 +25,37 @@ impl Kind {
     }
 }
 
-/// A label and the words that it takes.
+/// A label and its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     pub name: &'static str,
     pub values: Values,
 }
 
-/// The words of a label.
+/// The values of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Names of the manifest: their series begin once it is in force.
+    /// Names of the manifest. Their series exist once it is in force.
     Compiled,
-    /// All of them: their series begin with the process.
+    /// The complete list. Their series exist from the start of the process.
     Closed(&'static [&'static str]),
-    /// Those that begin with the process; services and providers bring others.
+    /// The values whose series exist from the start; services and providers add others.
     Open(&'static [&'static str]),
 }
 
-/// The dialects, and the native mode in place of one.
+/// The dialects, and `mcp` for native mode.
 pub const DIALECTS: &[&str] = &[
     "openai_chat",
     "anthropic_messages",
     "openai_responses",
     "mcp",
 ];
-/// The statuses that the mediator gives by itself, and the usual ones of providers.
+/// The mediator's own statuses, and the usual ones of providers.
 pub const STATUSES: &[u16] = &[200, 400, 401, 403, 404, 429, 499, 500, 502, 503];
 const STATUS_WORDS: &[&str] = &[
     "200", "400", "401", "403", "404", "429", "499", "500", "502", "503",
 ];
-/// One series per tool exists from the start; a failure adds its code.
+/// Outcomes whose series exist from the start, for each tool; a failure adds its code.
 pub const TOOL_OUTCOMES: &[&str] = &["ok"];
 pub const MODEL_OUTCOMES: &[&str] = &[
     "ok",
@@ -108,7 +107,7 @@ pub struct Row {
 }
 
 impl Label {
-    /// As the documentation lists it.
+    /// The label's text in the documentation.
     fn described(&self) -> String {
         let name = self.name;
         match self.values {
@@ -124,7 +123,7 @@ impl Row {
         registry.register(self.name, self.help, metric);
     }
 
-    /// What a query names. A histogram has `_bucket`, `_sum` and `_count` under it.
+    /// The name for queries. For a histogram, `_bucket`, `_sum` and `_count` are added to it.
     pub fn queried(&self) -> String {
         let total = match self.kind {
             Kind::Counter => "_total",
@@ -143,42 +142,42 @@ macro_rules! rows {
             labels: &[$(Label { name: $label, values: Values::$values $(($words))? }),*],
             help: $help,
         };)*
-        /// In the order of the documentation.
+        /// All metrics, in the order of the documentation.
         pub const ROWS: &[Row] = &[$($id),*];
     };
 }
 
 rows! {
     REQUESTS = Counter "requests" ["dialect" Closed(DIALECTS), "status" Open(STATUS_WORDS)]
-        "Requests of the runner by the HTTP status they got; 499 where it hung up first";
+        "Requests of the runner by the HTTP status of the response; 499 if the runner disconnected first";
     REQUESTS_RUNNING = Gauge "requests_running" []
-        "Requests that run now";
+        "Running requests";
     REQUEST_SECONDS = Histogram "request_seconds" ["dialect" Closed(DIALECTS)]
-        "Whole time of a request, from its headers to its last byte";
+        "Duration of a request, from its headers to its last byte";
     OVERHEAD_SECONDS = Histogram "overhead_seconds" []
-        "Time of a request that was spent waiting for neither a model nor a tool nor a feed";
+        "Duration of a request without the time spent waiting for models, tools and feeds";
     ROUNDS = Counter "rounds" []
-        "Hidden rounds: replies of a model whose managed calls were answered here";
+        "Hidden rounds: model replies whose managed calls the mediator answered";
     TOOL_CALLS = Counter "tool_calls" ["tool" Compiled, "outcome" Open(TOOL_OUTCOMES)]
         "Managed calls by tool of the manifest and outcome: ok, or the code that the model read";
     TOOL_SECONDS = Histogram "tool_seconds" ["service" Compiled]
-        "Time of calls that were sent to a service";
+        "Duration of calls that were sent to a service";
     MODEL_CALLS = Counter "model_calls" ["provider" Compiled, "outcome" Closed(MODEL_OUTCOMES)]
-        "Attempts to get a reply from a provider; one that fails over counts as one of each";
+        "Attempts to get a reply from a provider; a failover counts as one attempt at each provider";
     MODEL_SECONDS = Histogram "model_seconds" ["provider" Compiled]
-        "Time until a provider's reply was there, or its first byte where it is passed through";
+        "Time until a provider's whole reply, or its first byte if the reply is passed through";
     FEED_FETCHES = Counter "feed_fetches" ["feed" Compiled, "outcome" Closed(FEED_OUTCOMES)]
-        "Fetches of feeds: ok, or why there is no newer copy";
+        "Fetches of feeds: ok, or the reason of the failure";
     TOKENS = Counter "tokens" ["kind" Closed(TOKEN_KINDS)]
         "Tokens that providers reported, prompt and completion";
     INTERVENTIONS = Counter "interventions" ["code" Closed(INTERVENTIONS_MADE)]
-        "What was done to a turn beside executing its calls";
+        "Interventions in a turn, other than executing its calls";
     PROVIDER_KEYS = Gauge "provider_keys" ["provider" Compiled, "state" Closed(KEY_STATES)]
         "Keys of a provider by state: usable, cooling after a 429, retired after a 401 or an exhausted quota";
     IN_FORCE = Gauge "manifest_in_force" []
         "1 while a manifest is served, 0 while everything is denied";
     MANIFEST_ERROR = Gauge "manifest_error" []
-        "1 while the files that are there are not the ones that are served";
+        "1 while the present files are not the served ones";
     TOOLS = Gauge "tools" ["state" Closed(TOOL_STATES)]
         "Tools of the manifest: offered, and withheld for a reason that /readyz names";
     LINK = Gauge "link" ["state" Closed(LINK_STATES)]
@@ -186,28 +185,28 @@ rows! {
     LINK_REPORTS = Counter "link_reports" ["outcome" Closed(REPORT_OUTCOMES)]
         "Reports to the operator: ok or failed";
     UNRECORDED = Counter "unrecorded" []
-        "Lines of the record that neither disk nor stdout took";
+        "Record lines that could be written neither to disk nor to stdout";
     RECORD_WAITING = Gauge "record_waiting_bytes" []
-        "Bytes of the record that wait in memory for a disk that refuses them";
+        "Bytes of the record that wait in memory for a failing disk";
     RECORD_MISSED = Counter "record_missed" ["sink" Closed(SINKS)]
-        "Lines of the record that one of disk and stdout did not take; the other has them";
+        "Record lines that are missing on disk or on stdout; the other one has them";
     CONNECTIONS = Gauge "connections" []
-        "Connections of the runner that are open";
+        "Open connections of the runner";
     CONNECTIONS_REFUSED = Counter "connections_refused" []
-        "Connections that were turned away with 503 since too many were open";
+        "Connections refused with 503 since too many were open";
     DESCRIPTORS = Gauge "open_descriptors" []
-        "File descriptors of the process";
+        "Open file descriptors of the process";
     TASKS = Gauge "tasks" []
-        "Tasks of the runtime that have not ended";
+        "Running tasks of the runtime";
     UNAUTHORIZED = Counter "unauthorized" []
-        "Requests without a valid token, whatever was wrong with it";
+        "Requests without a valid token";
     SPANS = Counter "spans" ["outcome" Closed(SPAN_OUTCOMES)]
-        "OpenTelemetry spans: exported, or dropped since the queue was full or the receiver refused them";
+        "OpenTelemetry spans: exported, or dropped since the queue was full or the export failed";
     MCP_REFUSED = Counter "mcp_requests_refused" ["kind" Closed(MCP_KINDS)]
-        "Requests of MCP servers in mid-call, none of which is served: sampling, elicitation, roots, input or other";
+        "Requests of MCP servers during a call, all of which are refused: sampling, elicitation, roots, input or other";
 }
 
-/// `docs/metrics.md`.
+/// Renders `docs/metrics.md`.
 pub fn document() -> String {
     let mut text = String::from(INTRODUCTION);
     for row in ROWS {
@@ -226,17 +225,18 @@ pub fn document() -> String {
 const INTRODUCTION: &str = "\
 # The mediator's metrics
 
-Prometheus' text format, on the admin listener: `http://127.0.0.1:4142/metrics` inside the
-pod, and on a port of its own, `tc-metrics`, where the chart's `mediator.metricsPort` opens one:
-it answers `/metrics` to whoever reaches the pod and has nothing else.
+The mediator serves Prometheus' text format on its admin listener,
+`http://127.0.0.1:4142/metrics` inside the pod. With the chart's `mediator.metricsPort` it also serves
+`/metrics`, and nothing else, on the port `tc-metrics`, for every client that reaches the pod.
 
-Labels take names that were compiled (tools, feeds and services of the manifest, providers)
-and words of closed lists; nothing that a model or a runner writes becomes a time series. The words of a
-closed list stand behind their label, and \"…\" where services and providers bring others.
+Labels take only compiled names (tools, feeds and services of the manifest, providers) and words of
+closed lists. Nothing that a model or a runner writes becomes a time series. The table shows the words
+of a closed list after their label, and \"…\" if services and providers add others.
 
-Every family is there from the first scrape. Its series begin at 0: with the process where all
-labels have a list, and once a manifest is in force where a label takes compiled names. So `rate()` sees
-the first event. This file is written from the table that the program registers its metrics from.
+Every family is present from the first scrape, and its series begin at 0, so that `rate()` sees the first
+event. A series exists from the start of the process if all its labels have a list; if a label takes
+compiled names, it exists once a manifest is in force. This file is generated from the table with which
+the program registers its metrics.
 
 | name | type | labels | meaning |
 |---|---|---|---|

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::table::{Kind, ROWS, Values};
 use super::*;
 
-/// One of everything.
+/// Metrics with at least one sample in each family.
 fn filled() -> String {
     let metrics = Metrics::default();
     let second = Duration::from_secs(1);
@@ -33,7 +33,7 @@ fn filled() -> String {
 }
 
 #[test]
-fn what_is_served_is_the_table_and_nothing_else() {
+fn a_scrape_has_exactly_the_metrics_of_the_table() {
     let text = filled();
     for row in ROWS {
         let kind = format!(
@@ -71,7 +71,7 @@ fn what_is_served_is_the_table_and_nothing_else() {
     assert_eq!(text.matches("# TYPE").count(), ROWS.len());
 }
 
-/// All series of a row whose labels have lists.
+/// All series of a row, if each of its labels has a list of values.
 fn listed(row: &table::Row) -> Option<BTreeSet<String>> {
     let mut all = vec![Vec::new()];
     for label in row.labels {
@@ -149,7 +149,7 @@ fn each_dialect_has_its_series() {
 }
 
 #[test]
-fn a_service_s_statuses_are_few_series() {
+fn statuses_of_services_are_counted_by_class() {
     let metrics = Metrics::default();
     for status in 400..600 {
         let code = format!("http_{status}");

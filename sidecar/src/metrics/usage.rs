@@ -1,4 +1,4 @@
-//! What the mediator has done since it started, as plain sums for the operator's link.
+//! Sums since the mediator's start, for the operator's link.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -218,8 +218,8 @@ pub struct ProviderRequest<'a> {
     pub awaited: &'a AwaitedProvider,
 }
 
-/// The provider whose answer a request waits for. The waiting may be given up from outside of
-/// [`ModelClient`], and the record then names the provider.
+/// The provider whose answer a request waits for. If the caller of [`ModelClient`] gives up waiting,
+/// the record names this provider.
 #[derive(Debug, Default)]
 pub struct AwaitedProvider(Mutex<Option<Candidate>>);
 
@@ -353,9 +353,13 @@ impl ModelClient {
                     Err(none) => {
                         let provider = &candidate.provider;
                         self.metrics.model_call(provider, "no_usable_key", None);
-                        // A key that was spent just now has its own line.
+                        // A key that this request used up was logged before.
                         if !tried {
-                            tracing::warn!(provider, why = none.to_string(), "no usable key");
+                            tracing::warn!(
+                                provider,
+                                why = none.to_string(),
+                                "no usable key, provider skipped"
+                            );
                         }
                         exhausted.insert(provider.clone(), none);
                         break;
@@ -410,7 +414,7 @@ impl ModelClient {
                             error = error.to_string(),
                             cause = error.connection().map(|it| it.cause.to_string()),
                             address = error.connection().map(|it| it.address.as_str()),
-                            "candidate failed"
+                            "model request failed"
                         );
                         last = Some(prefer(last, error));
                     }
@@ -438,7 +442,7 @@ impl ModelClient {
         let resource = request.operation.resource(request.dialect);
         let address = format!("{}{}", candidate.base_url, resource);
         let Ok(url) = outbound.url(&address) else {
-            tracing::error!(provider = candidate.provider, "its address is no URL");
+            tracing::error!(provider = candidate.provider, "provider URL invalid");
             return failed(UNASKED);
         };
         let client = match outbound.towards(&url, ca, provider.proxy.as_deref()) {
@@ -450,7 +454,7 @@ impl ModelClient {
                 tracing::error!(
                     provider = candidate.provider,
                     error = error.to_string(),
-                    "HTTP client cannot be built"
+                    "HTTP client not created, provider skipped"
                 );
                 return failed(UNASKED);
             }

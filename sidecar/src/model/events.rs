@@ -72,7 +72,7 @@ impl StreamError {
             cause = connection.cause.to_string(),
             address = connection.address,
             error = self.to_string(),
-            "provider broke its answer off"
+            "provider's response interrupted"
         );
         Some(connection.clone())
     }

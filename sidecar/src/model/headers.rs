@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_runner_s_identity_and_nothing_of_the_hop_passes() {
+    fn identity_and_hop_by_hop_headers_do_not_pass() {
         let sent = [
             ("authorization", "Bearer otter:secret"),
             ("x-api-key", "otter:secret"),

@@ -48,7 +48,11 @@ impl ModelClient {
             match listed {
                 Ok(ids) => all.extend(ids.iter().map(|id| format!("{name}/{id}"))),
                 Err(why) => {
-                    tracing::warn!(provider = name, why, "a provider's models are not listed");
+                    tracing::warn!(
+                        provider = name,
+                        why,
+                        "listing models failed, provider left out"
+                    );
                 }
             }
         }

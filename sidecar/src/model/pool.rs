@@ -1,8 +1,8 @@
 //! The keys of a provider, and the effect of each answer on the key that was used. Pure: the time
 //! is an argument.
 //!
-//! 401 and an exhausted quota retire a key, 429 cools it down; a 403 for content says
-//! nothing about the key. A rotated secret is a new key whatever its id.
+//! 401 and an exhausted quota retire a key, 429 cools it down; a 403 for content does not concern
+//! the key. A rotated secret is a new key, even with the same id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -140,7 +140,7 @@ struct Rest {
 }
 
 impl Rest {
-    /// True if the key rests because it is of no use, not because it was used too often.
+    /// True if the key is retired, false if it is cooling down.
     fn is_retired(&self) -> bool {
         match self.refusal {
             KeyRefusal::Rejected | KeyRefusal::Unsendable | KeyRefusal::QuotaExhausted { .. } => {

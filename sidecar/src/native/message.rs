@@ -106,7 +106,10 @@ impl ClientMessage<'_> {
         let session = Arc::new(Session::new(&self.caller.agent));
         let begun = self.app.native.sessions.begin(session, Instant::now());
         let name = begun.map_err(|error| {
-            tracing::error!(error = error.to_string(), "no randomness");
+            tracing::error!(
+                error = error.to_string(),
+                "MCP session not created: no randomness"
+            );
             let fault = Fault::new(NOT_SERVED, "no session can begin");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, fault).to(id)
         })?;

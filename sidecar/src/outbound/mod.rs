@@ -70,7 +70,7 @@ pub enum OutboundError {
     Ca(CaError),
     #[error("the proxy is not a URL")]
     Proxy,
-    #[error("no client: {0}")]
+    #[error("the HTTP client cannot be created: {0}")]
     Build(String),
 }
 

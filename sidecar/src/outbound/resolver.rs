@@ -66,13 +66,13 @@ pub enum ResolveError {
     Unreachable(io::ErrorKind),
     #[error("the name server's answer cannot be used")]
     BadAnswer,
-    #[error("the name is not one that DNS can have")]
+    #[error("the name is not a valid DNS name")]
     NotAName,
     #[error("the agent's files name no name server: set dns.nameServers of the operator's chart")]
     NoNameServers,
-    #[error("no files have said yet which name servers to ask")]
+    #[error("no files with name servers are loaded yet")]
     NoFiles,
-    #[error("the name leads to an address that is not dialled")]
+    #[error("the name resolves to an address that is not dialled")]
     RefusedAddress,
     /// An error of [`Resolver::of_machine`], which is only a text.
     #[error("the machine does not resolve the name: {0}")]
@@ -227,7 +227,7 @@ impl Resolver {
         let servers = Servers::new(dns.clone(), names.namespace.to_owned(), local);
         let servers = Arc::new(servers.inspect_err(|error| {
             if !warned.swap(true, Ordering::Relaxed) {
-                tracing::error!(error = error.to_string(), "no name resolves");
+                tracing::error!(error = error.to_string(), "DNS resolver not created");
             }
         })?);
         *last = Some(servers.clone());

@@ -1,8 +1,8 @@
-//! The command line. Every flag has a `TOOLCRIB_*` twin in the environment, but for the one
-//! whose variable is OpenTelemetry's own, and for `--metrics-port`: the kubelet sets
-//! `TOOLCRIB_METRICS_PORT` in every pod beside a Service called `toolcrib-metrics`. A flag wins,
-//! since other webhooks edit a pod's env. No secret is ever a flag or a variable: both can be read
-//! from outside the process.
+//! The command line. Every flag has a variable `TOOLCRIB_*`, with two exceptions: the OTLP endpoint
+//! has OpenTelemetry's own variable, and `--metrics-port` has none, since the kubelet sets
+//! `TOOLCRIB_METRICS_PORT` in every pod beside a Service called `toolcrib-metrics`. A flag overrides
+//! its variable, since other webhooks edit a pod's env. No flag or variable holds a secret: both can
+//! be read from outside the process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ pub struct ServeArgs {
     pub allow_local: bool,
 }
 
-/// Half of the emptyDir that injection asks for when nothing else is said.
+/// Half of the default emptyDir size.
 const DEFAULT_HISTORY_BYTES: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, Args)]
@@ -94,7 +94,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// The receiver of spans; `None` inside: none, whatever other variables say.
+/// The receiver of spans. `None` inside: no export, even if OpenTelemetry's other variables are set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(pub Option<String>);
 
@@ -141,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    /// The kubelet sets variables for each Service of the namespace, called what their owners
-    /// like: `toolcrib-x` makes `TOOLCRIB_X_PORT`, `TOOLCRIB_X_SERVICE_HOST` and others.
+    /// The kubelet sets variables for each Service of the namespace, with names that their owners
+    /// choose: `toolcrib-x` gives `TOOLCRIB_X_PORT`, `TOOLCRIB_X_SERVICE_HOST` and others.
     #[test]
     fn no_service_beside_the_pod_sets_a_flag() {
         for argument in Cli::command().get_arguments() {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_have_the_contract_s_names_and_defaults() {
+    fn flags_have_the_names_and_defaults_of_the_contract() {
         let cli = Cli::try_parse_from(["toolcrib-sidecar"]).unwrap();
         assert_eq!(cli.serve.listen.to_string(), "127.0.0.1:4141");
         assert_eq!(cli.serve.admin_listen.to_string(), "127.0.0.1:4142");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_wants_exactly_one_question() {
+    fn probe_needs_either_ready_or_live() {
         let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
         assert!(parse("toolcrib-sidecar probe --ready").is_ok());
         assert!(parse("toolcrib-sidecar probe --live").is_ok());

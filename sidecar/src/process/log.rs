@@ -1,8 +1,8 @@
 //! The log: JSON lines on stderr (stdout belongs to the record), written some at a time.
 //!
-//! A line waits some milliseconds for others, in a queue of bounded bytes like that of stdout: a
-//! write for each line would cost a request as much as its record. Invariant: logging never waits
-//! for the reader of stderr. Lines without room are counted, and a later line reports them.
+//! Lines are batched for some milliseconds, in a queue of bounded bytes like that of stdout: one
+//! write per line would cost a request as much as its record. Invariant: logging never waits for
+//! the reader of stderr. Lines that do not fit are dropped, and a later line has their number.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -16,8 +16,8 @@ use tracing_subscriber::EnvFilter;
 use crate::history::line::escaped;
 use crate::history::stdout::{self, Queue};
 
-/// The log filter. The resolver warns of each datagram that is no answer, so a container that
-/// shares the pod's network could fill the log.
+/// The log filter. The resolver logs a warning for each datagram that is not an answer, so a
+/// container that shares the pod's network could fill the log.
 const FILTER: &str = "info,hickory=error";
 const STACK: usize = 256 * 1024;
 /// Longest wait for a stderr that is not read any more.
@@ -108,7 +108,7 @@ impl Lines {
 }
 
 impl Write for Lines {
-    /// Controls are escaped, so that a logged value can neither forge a line nor speak to
+    /// Control characters are escaped, so that a logged value can neither forge a line nor control
     /// a terminal.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = escaped(Cow::Borrowed(bytes.trim_ascii_end()));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lines_are_written_in_order_by_the_time_it_is_closed() {
+    fn closing_the_log_writes_all_lines_in_order() {
         let (gate, log, written) = gated();
         drop(gate);
         let expected: String = (0..100).map(|at| format!("{{\"at\":{at}}}\n")).collect();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unread_stderr_holds_nobody_up_and_hears_how_much_it_missed() {
+    fn a_blocked_stderr_drops_lines_and_logs_the_count() {
         let (gate, log, written) = gated();
         let mut lines = log.lines.clone();
         for _ in 0..1000 {

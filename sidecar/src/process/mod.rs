@@ -10,8 +10,8 @@ use rustix::process::DumpableBehavior;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Keeps processes of the same UID from reading our memory or environment through `/proc`, and
-/// credentials out of core dumps.
+/// Keeps processes of the same UID from reading this process's memory or environment through
+/// `/proc`, and keeps credentials out of core dumps.
 pub fn make_undumpable() -> std::io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
@@ -41,7 +41,7 @@ async fn end_of_stdin() {
     let (send, ended) = oneshot::channel::<()>();
     std::thread::spawn(move || {
         let read = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        // Closed on us or failed: nobody is at the other end. Not awaited: we are ending.
+        // Stdin closed or failed. The thread is not joined: the process is ending.
         drop((read, send));
     });
     drop(ended.await);

@@ -19,7 +19,7 @@ pub enum ProbeError {
         address: SocketAddr,
         source: std::io::Error,
     },
-    /// The mediator does not serve yet, for want of a manifest, or is ending.
+    /// The mediator waits for its first files, or is ending.
     #[error("not ready: no answer from {0} yet; the mediator's log says what it waits for")]
     Slow(SocketAddr),
     /// The body of `/readyz` says why.

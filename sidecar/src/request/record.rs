@@ -134,7 +134,7 @@ pub fn finish(app: &App, request: RequestSummary<'_>, end: RequestEnd<'_>) {
         tracing::error!(
             request_id = request.caller.request_id,
             error = error.to_string(),
-            "record of a request not written"
+            "record line of the request not written"
         );
     }
     count(app, request, &end, duration);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_session_ends_what_it_runs() {
+    fn the_end_of_a_session_ends_its_calls_and_its_stream() {
         let session = session();
         let mut call = session.begin(&raw(&json!(7))).unwrap();
         let mut first = session.stream();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_list_that_differs_from_the_known_one_is_news() {
+    fn only_a_changed_list_is_announced() {
         let told = KnownList::default();
         assert!(!told.renew([1; 32]));
         assert!(!told.renew([1; 32]));

@@ -32,7 +32,7 @@ impl Default for NativeClients {
 }
 
 impl NativeClients {
-    /// Ends all streams, which would wait for ever. Calls end by themselves.
+    /// Ends all streams, which would never end otherwise. Calls end by themselves.
     pub fn close(&self) {
         self.closing.send_replace(true);
     }

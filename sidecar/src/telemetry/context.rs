@@ -1,8 +1,8 @@
-//! W3C trace context: the runner's trace goes on, and without one a new one begins.
+//! W3C trace context: continues the runner's trace, or begins a new one.
 
 use http::HeaderMap;
 
-/// `tracestate` is passed on whole or not at all.
+/// Most bytes of `tracestate`. It is passed on whole or not at all.
 const MAX_STATE: usize = 512;
 
 /// The position of the request's span in its trace.
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_no_parent_begins_a_trace() {
+    fn an_invalid_traceparent_begins_a_new_trace() {
         for parent in [
             String::new(),
             format!("00-{TRACE}-{SPAN}"),

@@ -81,7 +81,7 @@ impl Exporter {
         if let Some(task) = task
             && task.await.is_err()
         {
-            tracing::error!("the exporter of spans panicked");
+            tracing::error!("span exporter panicked");
         }
     }
 }
@@ -147,7 +147,7 @@ impl Sender {
                 Err(Failure::Passing(error) | Failure::Final(error)) => error,
             };
             self.metrics.spans("dropped", count);
-            tracing::warn!(spans = count, error, "spans were not exported");
+            tracing::warn!(spans = count, error, "span export failed, spans dropped");
             return;
         }
     }

@@ -1,14 +1,14 @@
 //! OpenTelemetry: one `invoke_agent` span for each request, and under it one `chat` span
-//! for each call of a model and one `execute_tool` span for each call that reached its
-//! dispatch, with the attributes of the GenAI semantic conventions.
+//! for each call of a model and one `execute_tool` span for each dispatched call, with the
+//! attributes of the GenAI semantic conventions.
 //!
-//! No span holds a prompt, an argument or a result: those are the record's, which stays in
-//! the pod. A tool's line for people is scrubbed and bounded before it gets here. The runner's `traceparent` is the parent, and what it decided about sampling
-//! holds. Towards providers and services no trace header is sent: they are third parties,
-//! and the runner's own is taken off ([`crate::model::headers`]).
+//! [`spans`] is pure; [`export`] has the bounded queue and the sending. Without an endpoint neither
+//! is used.
 //!
-//! [`spans`] is pure; [`export`] is the bounded queue and the sending. Without an endpoint
-//! nothing of it exists.
+//! Invariants: no span contains a prompt, an argument or a result, which only the record has; a
+//! tool's display line is scrubbed and bounded before it gets here. The runner's `traceparent` is
+//! the parent, and its sampling flag is respected. Providers and services are third parties: they
+//! get no trace header, and the runner's own is removed ([`crate::model::headers`]).
 
 pub mod context;
 pub mod export;
@@ -27,7 +27,7 @@ use crate::model::{Candidate, ModelError};
 use context::TraceContext;
 use export::Exporter;
 
-/// Most steps of one request; rounds and calls have bounds of their own that are rarely so high.
+/// Most steps of one request. The bounds on rounds and calls are usually lower.
 const MAX_STEPS: usize = 128;
 
 /// The exporter of spans, if one is configured.
@@ -104,7 +104,7 @@ pub enum StepKind {
         service: String,
         transport: Transport,
         round: u32,
-        /// One line about the result for people, where the tool gave one.
+        /// The tool's display line: one line about the result, for people.
         display: Option<Display>,
     },
 }
@@ -185,7 +185,7 @@ impl StepGuard {
         opened.step.error = result.err().map(error_type);
     }
 
-    /// Notes a tool's outcome and its line for people.
+    /// Notes a tool's outcome and its display line.
     pub fn finished(mut self, outcome: &ToolOutcome, said: Option<Display>) {
         if let Some(opened) = &mut self.0 {
             if let StepKind::Tool { display, .. } = &mut opened.step.what {

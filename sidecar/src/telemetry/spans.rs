@@ -1,8 +1,8 @@
-//! A request's steps as OpenTelemetry spans. Pure but for the spans' random ids.
+//! Converts a request's steps to OpenTelemetry spans. Pure except for the spans' random ids.
 //!
-//! Names and attributes are those of the GenAI semantic conventions; what they have no word
-//! for stands under `toolcrib.`. Every value is a compiled name, a number, a word of a closed
-//! list, or a tool's own line for people, which is scrubbed and short.
+//! Names and attributes follow the GenAI semantic conventions; attributes that these do not define
+//! begin with `toolcrib.`. Every value is a compiled name, a number, a word of a closed list, or a
+//! tool's display line, which is scrubbed and short.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -151,7 +151,7 @@ fn execute_tool(span: Span, step: &Step) -> Span {
     let mut attributes = vec![
         text("gen_ai.operation.name", "execute_tool"),
         text("gen_ai.tool.name", name),
-        // Carried out on the agent's side, not by the client.
+        // `extension`: executed on the agent's side, not by the client.
         text("gen_ai.tool.type", "extension"),
         text("toolcrib.service", service),
         text("toolcrib.transport", transport.name()),
@@ -182,7 +182,7 @@ fn timed(mut span: Span, began: SystemTime, took: Duration, error: Option<&str>)
     span
 }
 
-/// The format is what is known of a provider; `toolcrib.provider` is its name here.
+/// The wire format stands for the provider; its own name is in `toolcrib.provider`.
 fn provider_name(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::OpenaiChat | Dialect::OpenaiResponses => "openai",

@@ -31,7 +31,7 @@ pub enum Unreadable {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EncodingError {
-    #[error("the answer's encoding is not one that is read")]
+    #[error("the answer's encoding is not supported")]
     Unknown,
     #[error("the answer's encoding is damaged")]
     Damaged,

@@ -11,15 +11,15 @@ use toolcrib_manifest::{Auth, SecretText};
 pub enum AuthError {
     #[error("there is no credential")]
     Missing,
-    #[error("the credential cannot stand in a header")]
+    #[error("the credential has characters that a header cannot contain")]
     Unsendable,
-    #[error("the credential's header is one that a credential must not be")]
+    #[error("the credential's header is not allowed for a credential")]
     RefusedHeader,
-    #[error("the credential is one that must be exchanged for a token first")]
+    #[error("the credential must be exchanged for a token first")]
     NeedsToken,
 }
 
-/// Makes the header that authenticates, for every form that needs no access token.
+/// Makes the authentication header for all forms of credentials except access tokens.
 pub fn header(auth: &Auth) -> Result<(HeaderName, HeaderValue), AuthError> {
     let (name, text) = match auth {
         Auth::Bearer { token, .. } => (AUTHORIZATION, format!("Bearer {}", expose(token)?)),

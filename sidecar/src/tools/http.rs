@@ -122,7 +122,7 @@ fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {
         );
     }
     let claw_id = HeaderValue::from_str(&call.claw_id)
-        .map_err(|_| "the agent's identity cannot stand in a header")?;
+        .map_err(|_| "the agent's identity has characters that a header cannot contain")?;
     headers.insert(CLAW_ID, claw_id);
     Ok(headers)
 }

@@ -93,7 +93,7 @@ pub enum TokenError {
     Unreachable,
     #[error("no access token could be obtained; its issuer answered with status {0}")]
     Refused(u16),
-    #[error("no access token could be obtained; its issuer's answer is not one")]
+    #[error("no access token could be obtained; its issuer's answer cannot be decoded")]
     Malformed,
     #[error("no access token could be obtained; its settings cannot be used")]
     Unusable,
@@ -206,7 +206,10 @@ impl TokensState {
             .outbound
             .towards_service(&url, settings)
             .map_err(|error| {
-                tracing::error!(error = error.to_string(), "no client for a token's issuer");
+                tracing::error!(
+                    error = error.to_string(),
+                    "token endpoint client not created"
+                );
                 TokenError::Unusable
             })?;
         let mut form = Serializer::new(String::new());
@@ -250,7 +253,7 @@ impl TokensState {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = error.to_string(), "no access token");
+                tracing::warn!(error = error.to_string(), "token request failed");
                 CacheEntry::Refusal {
                     error: *error,
                     until: now

@@ -38,7 +38,7 @@ impl Services<'_> {
                 tracing::error!(
                     tool = tool.name(),
                     error = error.to_string(),
-                    "HTTP client cannot be built"
+                    "HTTP client not created, tool withheld"
                 );
                 tool.unusable("its transport settings cannot be used")
             }

@@ -113,7 +113,7 @@ async fn run(
     tracing::debug!(
         request_id = caller.request_id,
         result = line.as_str(),
-        "called"
+        "tool call finished"
     );
     Ok((ToolOutcome::from(result.output), line))
 }

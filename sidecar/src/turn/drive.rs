@@ -86,7 +86,7 @@ pub struct Drive {
     calling: usize,
     retry_after: Option<Duration>,
     awaited: Arc<AwaitedProvider>,
-    /// The reason why no provider could be reached, or why one broke its answer off.
+    /// The reason why no provider could be reached, or why a provider interrupted its answer.
     connection: Option<ConnectionFailure>,
     waited: Duration,
 }
@@ -342,7 +342,7 @@ impl Drive {
                     provider,
                     key = by.key,
                     error = error.to_string(),
-                    "model reply cannot be decoded"
+                    "model reply not decoded"
                 );
                 Event::ModelFailed(ModelFailure::Malformed(error))
             }

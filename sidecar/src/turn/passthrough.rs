@@ -207,7 +207,7 @@ struct Relay<'a> {
     bounds: Bounds,
     to_runner: &'a mpsc::Sender<ResponsePart>,
     waited: Duration,
-    /// The reason why the provider broke its answer off.
+    /// The reason why the provider interrupted its answer.
     connection: Option<ConnectionFailure>,
 }
 

@@ -30,7 +30,7 @@ pub enum CallError {
     NotRunning { why: String },
     #[error("the program ended while the call was running")]
     Ended,
-    #[error("the program answered with more than can be read")]
+    #[error("the program wrote a longer line than can be read")]
     TooLong,
     #[error("the program did not answer in time")]
     TimedOut,

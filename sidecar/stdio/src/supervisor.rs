@@ -62,7 +62,7 @@ pub async fn run(
         tracing::warn!(
             why,
             again_in_ms = u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX),
-            "the program is not running"
+            "program not running, restarting"
         );
         tokio::select! {
             () = tokio::time::sleep(backoff) => {}
@@ -162,7 +162,7 @@ async fn serve(program: &Arc<Program>, state: &watch::Sender<State>) -> String {
             tracing::info!(
                 server = about.server(),
                 version = about.version(),
-                "the program is ready"
+                "program ready"
             );
             state.send_replace(State::Running {
                 program: program.clone(),

@@ -15,14 +15,14 @@ const SHORTEST: usize = 16;
 
 #[derive(Debug, Error)]
 pub enum TokenError {
-    #[error("the file of the token cannot be read")]
+    #[error("the token file cannot be read")]
     Unreadable(#[from] io::Error),
     #[error(
-        "the file of the token holds fewer than {SHORTEST} characters: make it with `openssl rand -hex 32`"
+        "the token file has fewer than {SHORTEST} characters: make it with `openssl rand -hex 32`"
     )]
     Short,
     #[error(
-        "the file of the token holds a placeholder: put the token in its place, as with envsubst"
+        "the token file has a placeholder: put the token in its place, for example with envsubst"
     )]
     Placeholder,
 }

@@ -138,19 +138,19 @@ pub enum ReplyContent {
 pub enum ExchangeError {
     #[error("could not be reached")]
     NotConnected(ConnectionCause),
-    #[error("broke its answer off")]
+    #[error("interrupted its answer")]
     BrokenOff,
     #[error("did not answer in time")]
     Silent,
-    #[error("answered with more than is read")]
+    #[error("answered with more bytes or events than are read")]
     TooLarge,
     #[error("answered while too many long answers were being read")]
     NoRoom,
-    #[error("answered with what is not MCP")]
+    #[error("did not answer with a valid MCP message")]
     NotMcp,
-    #[error("answered another request than this")]
+    #[error("answered another request")]
     OtherId,
-    #[error("kept asking for what is not offered")]
+    #[error("sent too many requests of its own")]
     Insistent,
 }
 
@@ -322,7 +322,7 @@ async fn refuse(
     if let Err(error) = endpoint.post(headers, request.reply()).send().await {
         // At worst the server waits for the refusal until the call's deadline.
         let error = error.without_url().to_string();
-        tracing::debug!(error, "a server did not take a refusal");
+        tracing::debug!(error, "refusal not delivered to MCP server");
     }
 }
 

@@ -1,13 +1,13 @@
 //! A call of an MCP server over Streamable HTTP, in the revisions 2026-07-28 (stateless) and
 //! 2025-11-25 (`initialize`, perhaps a session).
 //!
-//! Only `tools/call` is ever asked for, of the tools that the manifest names: the list of
-//! tools is reviewed and compiled, never fetched. [`message`] and [`result`] are pure; [`exchange`] sends one message and reads what comes back; [`servers`] remembers how
-//! each server is spoken to.
+//! The only request is `tools/call`, for tools of the manifest: the list of tools is reviewed and
+//! compiled, never fetched. [`message`] and [`result`] are pure; [`exchange`] sends one message and
+//! reads the answer; [`servers`] caches the protocol and session of each server.
 //!
 //! Invariants: a session belongs to one server, credential and identity; a call is sent again
-//! only after a 404 to its session, which cannot have run it; nothing that a server asks for
-//! is given; one deadline covers all of it, and progress does not move it.
+//! only after a 404 to its session, which cannot have run it; every request of a server is refused;
+//! one deadline covers the whole call, and progress does not extend it.
 
 mod exchange;
 mod message;
@@ -65,8 +65,9 @@ pub(super) fn prepare(
     };
     let url = target(&execution.base_url, &path_at(execution, path))
         .ok_or_else(|| tool.unusable("its path cannot be sent as it is written"))?;
-    let claw_id = HeaderValue::from_str(context.claw_id)
-        .map_err(|_| tool.unusable("the agent's identity cannot stand in a header"))?;
+    let claw_id = HeaderValue::from_str(context.claw_id).map_err(|_| {
+        tool.unusable("the agent's identity has characters that a header cannot contain")
+    })?;
     let arguments = context.arguments.get();
     Ok(McpCall {
         client: connections,

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_stands_for_all_and_keeps_its_digits() {
+    fn structured_content_replaces_the_blocks_and_keeps_its_digits() {
         check(
             r#"{"content":[{"type":"text","text":"1"}],"structuredContent":{"price":1.00}}"#,
             Ok((r#"{"price":1.00}"#, false)),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_joined_and_what_is_no_text_is_described() {
+    fn text_blocks_are_joined_and_other_blocks_described() {
         check(
             r#"{"content":[{"type":"text","text":"two"},{"type":"text","text":"lines"},
                 {"type":"image","data":"aGVsbG8=","mimeType":"image/png"},
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_result_is_reported_as_such() {
+    fn a_value_that_is_not_a_result_is_an_error() {
         check("[]", Err(ResultFault::Malformed));
         check(
             r#"{"content":[{"type":"text"}]}"#,

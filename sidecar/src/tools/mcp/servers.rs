@@ -256,7 +256,7 @@ impl Servers {
         let rest = async { while farewells.join_next().await.is_some() {} };
         let all = async { tokio::join!(ends, rest) };
         if tokio::time::timeout(bound, all).await.is_err() {
-            tracing::debug!("an MCP server did not take the end of its session in time");
+            tracing::debug!("ending the MCP session timed out");
         }
     }
 }
@@ -320,7 +320,7 @@ impl ServersState {
             .await
             .unwrap_or(Err(OpenError::Exchange(ExchangeError::Silent)));
         let protocol = protocol.inspect_err(|error| {
-            tracing::warn!(error = error.to_string(), "an MCP server is not spoken to");
+            tracing::warn!(error = error.to_string(), "MCP initialization failed");
         })?;
         let used = Instant::now();
         let mut servers = self.servers();
@@ -380,7 +380,10 @@ impl ServersState {
         };
         let initialized = endpoint.post(protocol.headers(), message::initialized());
         let sent = initialized.send().await.map_err(|error| {
-            tracing::debug!(error = error.without_url().to_string(), "not initialized");
+            tracing::debug!(
+                error = error.without_url().to_string(),
+                "MCP initialize request failed"
+            );
             ExchangeError::BrokenOff
         })?;
         if !sent.status().is_success() {
@@ -481,7 +484,7 @@ mod tests {
     use crate::outbound::{LocalNames, Outbound};
 
     #[test]
-    fn an_entry_unused_for_long_is_negotiated_anew() {
+    fn an_idle_entry_is_negotiated_again() {
         let servers = Servers::new(Arc::default(), Arc::new(Semaphore::new(1)));
         let outbound = Outbound::new(LocalNames::Refused, Resolver::of_machine());
         let endpoint = Arc::new(Endpoint {

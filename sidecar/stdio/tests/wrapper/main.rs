@@ -227,7 +227,7 @@ async fn calls_of_a_child_that_ends_get_an_error_and_the_next_one_works() {
     let released = wrapper.call(&session, 5, "release", json!({})).await;
     assert_eq!(text(&released), "released");
     let down = wrapper
-        .logged(|line| line["message"] == "the program is not running")
+        .logged(|line| line["message"] == "program not running, restarting")
         .await;
     assert_eq!(down["why"], "it ended with exit status: 3");
 }
@@ -349,7 +349,7 @@ async fn a_program_that_stops_reading_is_restarted() {
     })
     .await;
     let down = wrapper
-        .logged(|line| line["message"] == "the program is not running")
+        .logged(|line| line["message"] == "program not running, restarting")
         .await;
     assert_eq!(down["why"], "it closed its standard input");
 }
@@ -394,7 +394,7 @@ async fn a_killed_child_is_restarted() {
     let child = text(&wrapper.call(&session, 1, "pid", json!({})).await).to_owned();
     kill("KILL", child.parse().unwrap());
     wrapper
-        .logged(|line| line["message"] == "the program is not running")
+        .logged(|line| line["message"] == "program not running, restarting")
         .await;
     eventually("another child", || async {
         wrapper.is_ready().await.then_some(())

@@ -1,4 +1,4 @@
-//! `POST /v1/messages/count_tokens`: what is counted is what a model would be asked.
+//! `POST /v1/messages/count_tokens` counts the tokens of the request that a model would get.
 
 use serde_json::{Value, json};
 use toolcrib_dialect::Dialect;
@@ -31,7 +31,7 @@ async fn count(world: &World, body: &Value) -> (u16, Value) {
     count_as(world, RUNNER, body).await
 }
 
-/// A message without what only an answer needs.
+/// A message without the fields that only affect the answer.
 fn uncounted() -> Value {
     let mut request = WIRE.chat_with_shell();
     request.as_object_mut().unwrap().remove("max_tokens");
@@ -76,7 +76,7 @@ async fn the_tools_and_hidden_rounds_of_the_message_are_counted() {
 }
 
 #[tokio::test]
-async fn a_count_is_on_record_and_no_use_of_a_model() {
+async fn a_count_is_recorded_and_uses_no_tokens() {
     let world = world(|_| {}).await;
     world.model.will(Answer::json(json!({"input_tokens": 9})));
     assert_eq!(count(&world, &uncounted()).await.0, 200);

@@ -468,7 +468,7 @@ async fn a_whole_reply_may_use_time_not_reserved_for_the_fallback() {
     }
 }
 
-/// An error with an empty list of candidates does not help.
+/// Without candidates the error names the objects to look at.
 #[tokio::test]
 async fn without_a_usable_provider_the_error_says_where_to_look() {
     for policy in [
@@ -513,7 +513,7 @@ async fn an_unknown_model_is_the_default_if_policy_says_so() {
         };
         ask(&world, json!("gpt-of-some-framework"), 200).await;
         assert_eq!(world.model.requests()[0].json()["model"], "otter-1");
-        // A provider's name as prefix is meant; a slash alone is no prefix.
+        // Only a provider's name is a prefix; a model's name may contain a slash.
         ask(&world, json!("house/heron-9"), 403).await;
         ask(&world, json!("meta-llama/heron-9"), 200).await;
         world.files.agent["models"]["unknown"] = json!("Refuse");

@@ -414,7 +414,7 @@ async fn a_thousand_cancelled_streams_leave_nothing_behind() {
             until("pass-through", || {
                 let log = mediator.log();
                 (log.iter()
-                    .filter(|it| it["message"] == "loaded a manifest")
+                    .filter(|it| it["message"] == "config loaded")
                     .count()
                     == 2)
                     .then_some(())

@@ -160,8 +160,6 @@ async fn a_turn_is_a_span_with_its_model_and_tool_calls_under_it() {
     }
 }
 
-/// Each call of a model has its own tokens where its answer is streamed, and where it breaks
-/// off those that were said by then.
 #[tokio::test]
 async fn a_native_call_is_a_span_with_its_tool_under_it() {
     let receiver = Fake::start().await;
@@ -184,6 +182,8 @@ async fn a_native_call_is_a_span_with_its_tool_under_it() {
     assert_eq!(root["gen_ai.agent.name"], "otter");
 }
 
+/// The span of a streamed model call has that call's tokens. If the stream breaks off, it has the
+/// tokens that were reported by then.
 #[tokio::test]
 async fn a_streamed_model_call_has_its_own_usage() {
     for wire in Wire::all() {

@@ -4,31 +4,25 @@
 //! byte for byte. `crds/manifest/fixtures-VERSION` is the output of an earlier release, and never
 //! changes.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toolcrib_manifest::ToolsFile;
 use toolcrib_sidecar::config::Observation;
 use toolcrib_sidecar::config::directory::observe;
 
-fn directories(of: &str) -> Vec<PathBuf> {
+/// Checks every version below this folder, also after one has failed.
+#[track_caller]
+fn check_all(folder: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/manifest");
-    let mut found: Vec<PathBuf> = std::fs::read_dir(root.join(of))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    found.sort();
-    assert!(!found.is_empty(), "{of}");
-    found
+    toolcrib_golden::each(&toolcrib_golden::cases(&root.join(folder), None), check);
 }
 
-#[track_caller]
 fn check(directory: &Path) {
-    let name = directory.display();
     let version = match observe(directory) {
         Observation::Loaded(version) => version,
-        other @ (Observation::Broken { .. } | Observation::Absent) => panic!("{name}: {other:?}"),
+        other @ (Observation::Broken { .. } | Observation::Absent) => panic!("{other:?}"),
     };
-    assert_eq!(version.withheld(), [], "{name}");
+    assert_eq!(version.withheld(), []);
     let written = std::fs::read(directory.join("tools.json")).unwrap();
     let written: ToolsFile = serde_json::from_slice(&written).unwrap();
     let names = |tools: Vec<String>| {
@@ -39,21 +33,16 @@ fn check(directory: &Path) {
     let loaded = version.catalog.tools();
     assert_eq!(
         names(loaded.iter().map(|tool| tool.tool.name.clone()).collect()),
-        names(written.tools.iter().map(|tool| tool.name.clone()).collect()),
-        "{name}"
+        names(written.tools.iter().map(|tool| tool.name.clone()).collect())
     );
 }
 
 #[test]
 fn the_compilers_files_are_loaded_completely() {
-    for directory in directories("fixtures") {
-        check(&directory);
-    }
+    check_all("fixtures");
 }
 
 #[test]
 fn the_files_of_release_0_1_0_are_loaded_completely() {
-    for directory in directories("fixtures-0.1.0") {
-        check(&directory);
-    }
+    check_all("fixtures-0.1.0");
 }

@@ -197,7 +197,7 @@ async fn an_invalid_version_leaves_the_last_valid_one_in_force_and_is_reported()
         let half = tools.replace("A price", "Another price");
         let providers = world.files.providers.to_string();
         for (files, error) in [
-            // Half swapped: the hashes are those of other bytes.
+            // An incomplete update: the digests are those of other bytes.
             (
                 vec![
                     ("agent.json", agent.as_str()),
@@ -205,7 +205,7 @@ async fn an_invalid_version_leaves_the_last_valid_one_in_force_and_is_reported()
                     ("providers.json", providers.as_str()),
                     ("feeds.json", "[]"),
                 ],
-                "tools.json: its bytes are not those",
+                "tools.json: its digest differs from",
             ),
             (
                 vec![("agent.json", "{\"version\":1,\"agent\":\"sekrit")],
@@ -218,7 +218,7 @@ async fn an_invalid_version_leaves_the_last_valid_one_in_force_and_is_reported()
                     ("providers.json", ""),
                     ("feeds.json", ""),
                 ],
-                "agent.json: does not parse",
+                "agent.json: cannot be decoded",
             ),
         ] {
             world.files.swap(files);
