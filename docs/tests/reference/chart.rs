@@ -10,8 +10,8 @@ const SCHEMA: &str = include_str!("../../../charts/toolcrib/values.schema.json")
 const INTRODUCTION: &str = "\
 # The chart's values
 
-Of `charts/toolcrib`; installing it is in the [guide](../guide.md#installing). Every value is
-checked against a schema, so a misspelt one is refused.
+The values of `charts/toolcrib`; the [guide](../guide.md#installing) shows how to install it. Every value
+is checked against a schema, so a misspelt one is refused.
 
 | value | type | default | |
 |---|---|---|---|

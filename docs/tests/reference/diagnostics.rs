@@ -5,14 +5,14 @@ use toolcrib_compile::{Code, Concern, Severity};
 const INTRODUCTION: &str = "\
 # Diagnostics
 
-What the compiler has to say of your objects. The same codes are what `kubectl toolcrib`
-prints, the reasons of conditions and events, the `code` of `status.withheld`, and a label of
-the controller's [metrics](operator-metrics.md). Whatever is wrong, the rest of the agent is
-compiled and in force.
+These are the compiler's findings on your objects. `kubectl toolcrib` prints their codes, and the same
+codes are the reasons of conditions and events, the `code` of `status.withheld`, and a label of the
+controller's [metrics](operator-metrics.md). Whatever is wrong, the rest of the agent is compiled and in
+force.
 
-An *error* withholds something that was asked for; a *warning* withholds nothing, or what was
-asked to be withheld. Findings on an object's own spec show in its condition `Accepted`, those
-on what it refers to in `Resolved`.
+An *error* withholds a tool, feed or model that the objects ask for. A *warning* withholds nothing, or
+only what the objects ask to withhold. Findings on an object's own spec are in its condition `Accepted`,
+findings on its references in `Resolved`.
 ";
 
 pub fn page() -> String {

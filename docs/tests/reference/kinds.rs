@@ -6,12 +6,12 @@ use toolcrib_docs::cell;
 const INTRODUCTION: &str = "\
 # Kinds
 
-Group `toolcrib.dev`, version `v1alpha1`, all namespaced; `kubectl explain` says the same. A
-field is optional unless its type says *required*. `[]` after a name is a list, `{}` a map.
+All kinds are namespaced, in group `toolcrib.dev`, version `v1alpha1`; `kubectl explain` has the same
+texts. A field is optional unless its type says *required*. `[]` after a name is a list, `{}` a map.
 
-What each is for: the [README](../../README.md#five-minutes-with-the-objects). Findings on
-them: [diagnostics](diagnostics.md). Labels and annotations: [names](names.md). What a Surface's
-`descriptor` holds: [descriptor](descriptor.md).
+The [README](../../README.md#five-minutes-with-the-objects) introduces the kinds. See also their findings
+([diagnostics](diagnostics.md)), their labels and annotations ([names](names.md)), and the content of a
+Surface's `descriptor` ([descriptor](descriptor.md)).
 ";
 
 pub fn page() -> String {

@@ -11,15 +11,19 @@ use toolcrib_operator::webhook::meter;
 const INTRODUCTION: &str = "\
 # The operator's metrics
 
-Prometheus' text format, at `/metrics` of each program's health listener. Labels have values of closed
-lists, such as [diagnostic codes](diagnostics.md); no name that a user chooses becomes a time
-series. Each series is there from the first scrape and begins at 0. The mediator's are on [a page of their
-own](../metrics.md).
+Each program serves Prometheus' text format at `/metrics` of its health listener. Labels have values of
+closed lists, such as [diagnostic codes](diagnostics.md); no name that a user chooses becomes a time
+series. Each series exists from the first scrape and begins at 0. The mediator's metrics have [a page of
+their own](../metrics.md).
 ";
 
 pub fn page() -> String {
     INTRODUCTION.to_owned()
-        + &table("Promises, measured by the controller", PROJECT, &PROMISES)
+        + &table(
+            "Promised times, measured by the controller",
+            PROJECT,
+            &PROMISES,
+        )
         + &table("Controller", PREFIX, &ROWS)
         + &table("Webhook", meter::PREFIX, &meter::ROWS)
 }

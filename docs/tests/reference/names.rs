@@ -10,8 +10,8 @@ const SOURCES: [&str; 2] = [
 const INTRODUCTION: &str = "\
 # Names
 
-Labels and annotations of Toolcrib, and the names of what it writes. One file of the code has
-them all (`operator/compile/src/names.rs`), and none is spelt anywhere else.
+Labels and annotations of Toolcrib, and the names of the objects that it writes. All are defined in one
+file of the code (`operator/compile/src/names.rs`).
 ";
 
 pub fn page() -> String {
