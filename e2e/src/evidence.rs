@@ -17,12 +17,12 @@ use serde_json::Value;
 
 use crate::platform::{NAMESPACE, Platform};
 
-/// Bounds each part: a log may be as long as a test was.
+/// Bounds of each part, since a log can be as long as the test.
 const MOST_LINES: usize = 60;
 const MOST_BYTES: usize = 16 << 10;
-/// A cluster that does not answer must not hide the original failure.
+/// Timeout of each request: a cluster that does not answer must not hide the original failure.
 const TIMEOUT: &str = "--request-timeout=10s";
-/// Redacting shorter values would redact ordinary words.
+/// Shortest value that is redacted; shorter ones could be ordinary words.
 const SHORTEST_SECRET: usize = 6;
 
 /// Prints the state of namespaces when it is dropped, unless the test has passed.
@@ -81,14 +81,14 @@ fn collect(platform: &Platform, namespace: &str) -> String {
         ])?)?)
     };
     let mut text = format!("==== namespace {namespace}\n");
-    // Without the list of Secrets it is unknown which words to redact, so nothing is shown.
+    // Without the Secrets their values cannot be redacted, so nothing is shown.
     let secrets = match list("secrets") {
         Ok(secrets) => values(&secrets),
         Err(error) => return format!("{text}its Secrets cannot be read: {error:#}\n"),
     };
     let mut part = |title: &str, found: Result<String>| {
         let found = found.unwrap_or_else(|error| format!("{error:#}"));
-        // Redacted before it is cut: half of a value would not be recognized.
+        // Redacted before the text is cut: half of a value would not be recognized.
         let shown = tail(&blanked(&found, &secrets), MOST_LINES, MOST_BYTES);
         writeln!(text, "---- {title}\n{shown}").expect("text grows");
     };

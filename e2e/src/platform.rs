@@ -18,7 +18,7 @@ use crate::images::{self, Profile};
 /// The operator's namespace.
 pub const NAMESPACE: &str = "toolcrib-system";
 pub const RELEASE: &str = "toolcrib";
-/// Images are imported already, so this covers scheduling and starting.
+/// Timeout of Helm: covers scheduling and starting pods, whose images are imported already.
 const HELM_TIMEOUT: &str = "--timeout=180s";
 
 /// The images of the product and of the demonstration's pods. The demonstration does not use

@@ -1,7 +1,7 @@
 //! While the webhook is down, agents' pods are denied with our message and other pods are not
 //! affected.
 //!
-//! A target of its own, because it disturbs every test that creates agents' pods meanwhile.
+//! A separate target, since it disturbs every test that creates agents' pods at the same time.
 
 #[path = "governed/support.rs"]
 #[expect(dead_code, reason = "shared with the other end-to-end tests")]

@@ -2,7 +2,7 @@
 //! accounts must have used all of their rights and no others, and the webhook's account no
 //! Secret.
 //!
-//! A target of its own: it reads the log of the others.
+//! A separate target, since it reads the log of the others.
 
 #[path = "governed/support.rs"]
 #[expect(dead_code, reason = "shared with the other end-to-end tests")]

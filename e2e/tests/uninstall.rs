@@ -1,7 +1,7 @@
 //! Upgrading and uninstalling: only the objects that the chart documents are left, no deletion is
 //! blocked, and a working agent is not affected.
 //!
-//! A target of its own: after it, Toolcrib is not installed any more.
+//! A separate target, since Toolcrib is uninstalled afterwards.
 
 #[path = "governed/support.rs"]
 #[expect(dead_code, reason = "shared with the other end-to-end tests")]

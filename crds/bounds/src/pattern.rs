@@ -281,7 +281,8 @@ fn repeated(repetition: &Repetition, starts: Offsets) -> Piece {
     .max(1);
     let states = copies.saturating_mul(once.states.saturating_add(1));
     let alive = if once.length.is_fixed() {
-        // From each offset, one copy at a time is alive, and the exit from it.
+        // A match that starts at one offset is in one copy at a time: the active states are those
+        // of one copy and its exit.
         starts.alive(once.alive.saturating_add(1), states)
     } else {
         states

@@ -1,15 +1,15 @@
 //! Runs fuzz targets: functions of foreign bytes that must not panic, nor take long, whatever the
 //! bytes are.
 //!
-//! A target runs a fixed number of inputs from a fixed seed, so that a failure comes again, or for
-//! `TOOLCRIB_FUZZ_SECONDS`, from `TOOLCRIB_FUZZ_SEED`. A failure prints its input: add it to the
-//! target's seeds.
+//! By default a target runs a fixed number of inputs from a fixed seed, so that failures are
+//! reproducible. `TOOLCRIB_FUZZ_SECONDS` and `TOOLCRIB_FUZZ_SEED` change that. A failure prints its
+//! input: add it to the target's seeds.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// The inputs of one target beside its seeds, where no time is given.
+/// Number of inputs of a target besides its seeds, if no time is set.
 const INPUTS: usize = 4000;
 
 /// An input that takes longer than this in a debug build on a busy machine is a failure.

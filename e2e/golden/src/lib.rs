@@ -1,7 +1,7 @@
 //! Golden files: committed files that a test compares with what the code produces.
 //!
-//! `UPDATE_EXPECT=1` makes every such test write its files in place of comparing them; read
-//! the difference before you commit it. A test that fails prints the exact command.
+//! With `UPDATE_EXPECT=1` every such test writes its files instead of comparing them; read the
+//! difference before you commit it. A failed test prints the exact command.
 //!
 //! A test program whose cases are files has `harness = false` in its Cargo.toml and a [`Suite`]
 //! in its `main`: each case is a test of its own, and `--test NAME CASE` runs one of them. A

@@ -1,4 +1,4 @@
-//! Tells linear growth from growth that is faster.
+//! Distinguishes linear growth from faster growth.
 
 use crate::SCALES;
 
@@ -6,16 +6,16 @@ use crate::SCALES;
 /// n·√n 2.8, quadratic work 4.
 pub const MOST: f64 = 2.5;
 
-/// How many times more the last doubling of the input costs than the doubling before it. `counts`
-/// belong to [`SCALES`]. A constant cost changes nothing. Below `few` the last doubling is noise,
-/// such as a table that doubles, and its growth is 0.
+/// Returns the growth of the cost: how many times more the last doubling of the input adds than the
+/// doubling before it. `counts` are the costs at [`SCALES`]. A constant cost has no effect. If the
+/// last doubling adds less than `few`, it is noise, such as a table that doubles, and the growth is 0.
 ///
-/// The result is the smaller of two figures: the last step against the one before it, and the
+/// The result is the smaller of two figures: the ratio of the last step to the one before it, and the
 /// growth per doubling from the first step to the last. A buffer that doubles within one step
 /// raises one of them; work that is not linear raises both.
 pub fn growth(counts: [u64; SCALES.len()], few: u64) -> f64 {
     let mut most = 0;
-    // A count that an earlier one has reached is no growth: work on refused input varies by chance.
+    // A count below an earlier one is no growth: work on refused input varies by chance.
     let [one, two, four, eight] = counts.map(|count| {
         most = count.max(most);
         most
@@ -26,7 +26,7 @@ pub fn growth(counts: [u64; SCALES.len()], few: u64) -> f64 {
     if last < few {
         return 0.0;
     }
-    // A step of nothing before a large one is growth, but not without end.
+    // If the step before was 0, the ratio would be infinite.
     let ratio = |earlier: u64| last as f64 / earlier.max(few / 16).max(1) as f64;
     f64::min(ratio(before), ratio(first).sqrt())
 }

@@ -1,6 +1,6 @@
 //! Hostile inputs of about any number of bytes.
 
-/// A kind of input; `make` takes the number of bytes, which it meets about.
+/// A kind of input; `make` returns an input of about this number of bytes.
 pub struct Shape {
     pub name: &'static str,
     pub make: Box<dyn Fn(usize) -> String>,
@@ -13,12 +13,12 @@ pub fn shape(name: &'static str, make: impl Fn(usize) -> String + 'static) -> Sh
     }
 }
 
-/// A piece again and again.
+/// Repeats a piece.
 pub fn repeated(name: &'static str, piece: &'static str) -> Shape {
     shape(name, move |bytes| piece.repeat(bytes / piece.len()))
 }
 
-/// A piece again and again, with its number in place of `#`.
+/// Repeats a piece, with its number in place of `#`.
 pub fn numbered(name: &'static str, piece: &'static str, between: &'static str) -> Shape {
     shape(name, move |bytes| list(bytes, piece, between))
 }

@@ -1,8 +1,8 @@
-//! Fuzz targets: bytes of others, mutated from seeds. No input panics or takes seconds, and two
-//! readers of one text agree.
+//! Fuzz targets for foreign bytes, mutated from seeds. No input may cause a panic or take seconds,
+//! and two readers of one text must agree.
 //!
-//! `toolcrib-fuzz` says how many inputs a target has, and for how long. The wire formats of models
-//! have targets of their own, in `sidecar/dialect/tests/fuzz.rs`.
+//! `toolcrib-fuzz` decides the number of inputs and the time. The wire formats of models have
+//! targets of their own, in `sidecar/dialect/tests/fuzz.rs`.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
@@ -96,7 +96,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// A file of each fixture of the contract.
+/// This file of each of the contract's fixtures.
 fn fixtures(name: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds/manifest/fixtures");
     let mut fixtures: Vec<_> = fs::read_dir(folder)
@@ -110,7 +110,7 @@ fn fixtures(name: &str) -> Vec<String> {
     texts.collect()
 }
 
-/// Schemas that use every part of the language, and those of the fixtures.
+/// Schemas that use every keyword, and those of the fixtures.
 fn schemas() -> Vec<String> {
     let mut schemas = texts(&[
         r#"{"type":"object","properties":{"a":{"type":"string","pattern":"^a+$","maxLength":9}},"required":["a"],"additionalProperties":false}"#,
@@ -200,8 +200,8 @@ fn readers_of_mcp_messages_agree() {
     });
 }
 
-/// The text that is written of what is read reads and is written as the same text.
-fn written_again<F: DeserializeOwned + Serialize>(text: &str) -> Option<F> {
+/// Decodes the text and encodes the value. The result must decode, and encode to the same text.
+fn round_trip<F: DeserializeOwned + Serialize>(text: &str) -> Option<F> {
     let file: F = serde_json::from_str(text).ok()?;
     let written = serde_json::to_string(&file).unwrap();
     let again: F = serde_json::from_str(&written).unwrap();
@@ -210,20 +210,20 @@ fn written_again<F: DeserializeOwned + Serialize>(text: &str) -> Option<F> {
 }
 
 #[test]
-fn manifests_read_as_they_are_written() {
+fn written_manifests_read_back_unchanged() {
     fuzz("tools.json", &fixtures("tools.json"), |text| {
-        if let Some(file) = written_again::<ToolsFile>(text) {
+        if let Some(file) = round_trip::<ToolsFile>(text) {
             Catalog::load(&file, Tier::Elevated);
         }
     });
     fuzz("agent.json", &fixtures("agent.json"), |text| {
-        written_again::<AgentFile>(text);
+        round_trip::<AgentFile>(text);
     });
     fuzz("feeds.json", &fixtures("feeds.json"), |text| {
-        written_again::<FeedsFile>(text);
+        round_trip::<FeedsFile>(text);
     });
     fuzz("providers.json", &fixtures("providers.json"), |text| {
-        written_again::<ProvidersFile>(text);
+        round_trip::<ProvidersFile>(text);
     });
 }
 
@@ -239,7 +239,7 @@ fn normalized_text_stays_as_it_is() {
         };
         let again = normalize(&normalized.text).unwrap();
         assert_eq!(again.text, normalized.text);
-        // Repeated keys and numbers have other values to other readers.
+        // Readers differ in repeated keys and in large numbers.
         assert!(serde_json::from_str::<Value>(&normalized.text).is_ok());
     });
 }
@@ -263,7 +263,7 @@ fn any_surface_is_checked_without_a_panic() {
 }
 
 #[test]
-fn files_of_others_are_imported_or_refused() {
+fn foreign_files_are_imported_or_refused() {
     let pods = texts(&[
         "x-claw: {pod: reef, tools-defaults: [s], cllama-defaults: {proxy: passthrough}}\nservices:\n  s: &s {image: 'i:${V:-1}', expose: ['80:4000/tcp'], environment: {A: $B}}\n  t:\n    <<: *s\n    x-claw: {agent: ./a.md, surfaces: [...], tools: [{service: s, allow: [t]}], feeds: [{source: s, path: /f, ttl: 5m}], skills: [k.md], models: {primary: a/b}, tool-policy: {max-rounds: 3}, count: 2}\n",
         "services:\n  s: {image: i, user: '7', command: \"a 'b c'\", x-claw: {mcp-stdio: {command: c, args: [d]}}}\n",

@@ -15,7 +15,7 @@ use toolcrib_growth::{SCALES, judge};
 const FEW_INSTRUCTIONS: u64 = 60_000;
 const FEW_BYTES: u64 = 16 * 1024;
 
-/// Between the documented growth and the measured one lies at most this, and a rounding.
+/// Largest accepted difference between the documented and the measured growth, besides rounding.
 const DRIFT: f64 = 0.4;
 
 type Counts = [u64; SCALES.len()];

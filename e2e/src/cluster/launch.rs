@@ -20,7 +20,7 @@ use super::state::{Extent, NodeProcesses, State};
 use super::{Cluster, config, pki, sweep};
 use crate::image_archive::Archive;
 
-/// Counted from the first program's start, on a machine that is busy with builds.
+/// Timeout from the first program's start until the cluster is ready, on a busy machine.
 const READY_DEADLINE: Duration = Duration::from_secs(240);
 
 /// The cgroup controllers that the kubelet and runc set for pods.

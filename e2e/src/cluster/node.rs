@@ -23,7 +23,7 @@ use super::layout::{Index, Layout, POD_RANGE};
 use super::process::{ip, output, poll, run};
 use super::state::Extent;
 
-/// For a machine whose two cores are busy with builds.
+/// Timeout of a program's start, on a machine whose two cores are busy with builds.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
 /// The message of the host that the veth pair is in place, and the message to the host before it.

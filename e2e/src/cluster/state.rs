@@ -16,7 +16,7 @@ use super::layout::{Home, Index, Layout};
 use super::lock::Lock;
 use super::process::{Identity, write_whole};
 
-/// Choosing an index takes milliseconds.
+/// Timeout of the lock for choosing an index, which takes milliseconds.
 const CHOICE_DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -15,9 +15,9 @@ use super::layout::{Index, Layout};
 use super::process::{ip, poll};
 use super::state::State;
 
-/// Killing a namespace waits for each of its processes, some of which write to disk.
+/// Timeout of killing a namespace, which waits for each of its processes; some write to disk.
 const KILL_DEADLINE: Duration = Duration::from_secs(60);
-/// A cgroup folder can be removed once the kernel has released its last process.
+/// Timeout of removing a cgroup folder: the kernel must have released its last process.
 const CGROUP_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Removes every process, device, cgroup and file of the cluster.

@@ -19,7 +19,7 @@ use super::ledger::{Ledger, LedgerEntry, market_context};
 use crate::serving::credential;
 
 const MAX_BODY: usize = 1 << 20;
-/// `?delay=` is capped, so that a mistyped number does not hold a test for hours.
+/// Longest `?delay=`, so that a mistyped number does not block a test for hours.
 const MAX_DELAY: Duration = Duration::from_secs(120);
 
 pub struct DeskState {

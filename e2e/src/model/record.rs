@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 use serde_json::value::RawValue;
 
-/// Enough for one test's conversations; a test with more reads them in pieces.
+/// Most requests in memory: enough for one test's conversations. A test with more reads them in
+/// pieces.
 const MAX_REQUESTS: usize = 256;
 /// A long conversation repeats its history in each request.
 const MAX_BYTES: usize = 32 << 20;

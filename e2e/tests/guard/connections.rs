@@ -6,8 +6,8 @@ use http::Request;
 use crate::pods::{Kind, Place};
 use crate::policies::{Guard, eventually};
 
-/// The API server's message for a user whom the policies allow: the tests' pods have no node.
-/// `None` if the policies refuse.
+/// Returns the API server's error for an allowed request, since the tests' pods have no node. `None`
+/// if the policies refuse the request.
 async fn ask(guard: &Guard, pod: Kind, how: &str) -> Result<Option<String>> {
     let namespace = guard.namespace(Place::Pond);
     let pod = pod.name();

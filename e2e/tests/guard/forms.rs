@@ -1,4 +1,4 @@
-//! The list of a pod's fields that name a Secret comes from the API server.
+//! Compares the cases with the API server's schema: every field of a pod that names a Secret has one.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ const FORMS: [&str; 14] = [
     "volumes[].storageos.secretRef",
 ];
 
-/// Named after a secret, but it names a file of the node.
+/// A field whose name contains `secret`, but whose value is a file of the node.
 const NO_SECRET: &str = "volumes[].cephfs.secretFile";
 
 #[tokio::test(flavor = "multi_thread")]

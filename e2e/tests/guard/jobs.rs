@@ -1,4 +1,4 @@
-//! The Job controller may remove its finalizer, so the Job ends.
+//! The policies allow the Job controller to remove its finalizer, so that the Job ends.
 
 use anyhow::Result;
 use k8s_openapi::api::batch::v1::Job;

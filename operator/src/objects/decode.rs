@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_suspension_is_kept_longer_than_it_may_be_and_no_longer() {
+    fn a_suspension_reason_is_cut_at_its_bound() {
         let text = json!({
             "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
             "metadata": {"name": "otter", "namespace": "pond", "annotations": {

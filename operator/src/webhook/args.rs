@@ -33,8 +33,8 @@ pub struct Args {
         default_value = "/etc/toolcrib/certificate"
     )]
     pub certificate_dir: PathBuf,
-    /// Name of the mutating and of the validating webhook configuration, which name the paths
-    /// that are answered. Empty: /inject and /validate, whoever calls them.
+    /// Name of the mutating and of the validating webhook configuration, which contain the paths
+    /// that are answered. Empty: /inject and /validate, from any caller.
     #[arg(long, env = "TOOLCRIB_WEBHOOK_CONFIG_NAME", default_value = "")]
     pub webhook_config_name: String,
     /// The operator's own namespace, whose Services no surface or provider may name.

@@ -1,4 +1,4 @@
-//! The files of others that `kubectl toolcrib` makes objects of.
+//! The foreign files from which `kubectl toolcrib` makes objects.
 
 use std::hint::black_box;
 
@@ -179,7 +179,7 @@ fn body(properties: &str) -> String {
     ))
 }
 
-/// A property for each number, whose schema is what `reference` makes of it.
+/// A property for each number; `reference` makes its schema.
 fn references_of(count: usize, reference: impl Fn(usize) -> String) -> String {
     let properties: Vec<String> = (0..count.max(1))
         .map(|at| format!(r#""p{at:05}":{{"$ref":"{}"}}"#, reference(at)))
@@ -347,7 +347,7 @@ fn pod_files() -> Vec<Shape> {
     shapes
 }
 
-/// Descriptors of a service. Each has feeds that the agent of a pod file wants.
+/// Descriptors of a service, each with feeds that the agent of a pod file requests.
 fn descriptors() -> Vec<Shape> {
     let members = vec![
         shape("tools", |bytes| {

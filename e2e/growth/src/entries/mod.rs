@@ -30,7 +30,7 @@ pub struct Entry {
     /// Bytes of the smallest input; the largest has eight times as many.
     pub unit: usize,
     pub shapes: Vec<Shape>,
-    /// Makes the function that reads an input, with what it needs beside it.
+    /// Makes the function that reads an input, together with its other arguments.
     pub prepare: Box<dyn Fn() -> Reader>,
 }
 

@@ -70,7 +70,7 @@ fn object(kind: &str, spec: &str) -> String {
     )
 }
 
-/// Objects with each value in a member of the spec that none of our kinds has.
+/// Objects with each value in a member of the spec that no kind defines.
 fn unknown_members(kind: &'static str, spec: &'static str) -> Vec<Shape> {
     let unknown = |value: Shape| {
         shape(value.name, move |bytes| {

@@ -25,7 +25,7 @@ pub struct GivenTool {
     pub entry_digest: String,
 }
 
-/// One tool: whether the agent has it, and why.
+/// One tool of an agent: the grant that gives it, or the reasons why it is withheld.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolExplanation {

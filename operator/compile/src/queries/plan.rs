@@ -35,12 +35,12 @@ pub struct Plan {
 pub struct AgentPlan {
     pub agent: ObjectRef,
     pub fate: Fate,
-    /// That the agent is suspended afterwards, and why.
+    /// Set if the agent is suspended afterwards: the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspended: Option<String>,
     /// Sorted by item.
     pub changes: Vec<Change>,
-    /// The reason why the agent is not accepted afterwards, if it is a new one.
+    /// Set if the agent is not accepted afterwards, for a reason that it did not have before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// Objects that could not be read before or afterwards, which makes the result uncertain.

@@ -1,8 +1,8 @@
 //! Reports each fault of a pod file once.
 //!
-//! A fault that the translation found has effects in the objects, which the compiler finds: a
-//! Surface that is not written is missing to an Agent and to a ToolGrant. Here: which findings of
-//! the compiler are such effects. Not here: the finding of faults.
+//! A fault that the translation reports also causes findings of the compiler: if a Surface is not
+//! written, an Agent and a ToolGrant refer to a missing object. This module removes such findings. Not
+//! here: finding the faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,7 @@ pub fn without(
                 diagnostic.field.clone(),
             )),
         };
-        // A model of the pod file stands in several fields of its Agent.
+        // Several fields of an Agent can name the same model of the pod file.
         let is_repeated = value.and_then(Value::as_str).is_some_and(|value| {
             let anywhere = Diagnostic {
                 field: String::new(),
@@ -91,8 +91,8 @@ enum Reference<'a> {
     AnyProvider,
 }
 
-/// Returns the object that cannot be used, by a diagnostic of the field that names it. `value` is the
-/// field's.
+/// Returns the unusable object that a diagnostic is about. `value` is the value of the diagnostic's
+/// field, which names the object.
 fn reference<'a>(diagnostic: &Diagnostic, value: Option<&'a Value>) -> Option<Reference<'a>> {
     let code = diagnostic.code;
     let is_surface = [
@@ -108,7 +108,7 @@ fn reference<'a>(diagnostic: &Diagnostic, value: Option<&'a Value>) -> Option<Re
     } else if code == Code::AgentNotFound {
         Some(Reference::Object(Kind::Agent, value?.as_str()?))
     } else if code == Code::ModelNotServed {
-        // Of an Agent without any model the field is `spec.models`.
+        // For an Agent without a model, the field is `spec.models`.
         let model = value?.as_str().unwrap_or_default();
         Some(Reference::Provider(model.split('/').next()?))
     } else if code == Code::NoModelProvider {

@@ -23,7 +23,7 @@ pub struct Finding {
     pub cause: Option<Cause>,
 }
 
-/// The fault of a finding. It has effects in the objects: those are not reported again.
+/// The fault behind a finding. The compiler's findings that it causes are not reported again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// A port of this service cannot be read.
@@ -32,7 +32,7 @@ pub enum Cause {
     Surface(String),
     /// This field of a Surface is wrong.
     SurfaceField(String, String),
-    /// No ModelProvider of this name is known. Without a name: a model is not named.
+    /// No ModelProvider of this name is known. `None`: the name of a model is missing.
     Provider(String),
     /// No ModelProvider is known.
     AnyProvider,
@@ -73,7 +73,7 @@ impl Findings {
         self.add(line, Weight::Error, message.into(), None);
     }
 
-    /// Adds a finding of a fault that has effects.
+    /// Adds a finding of a fault that causes findings of the compiler.
     pub fn add_cause(
         &mut self,
         line: usize,
@@ -92,7 +92,7 @@ impl Findings {
         }
     }
 
-    /// Notes that one fault has another as its effect. False: no finding names the first.
+    /// Notes that one fault causes another. Returns false if no finding has the first.
     pub fn has_effect(&mut self, cause: &Cause, effect: Cause) -> bool {
         let is_known = self.causes.contains(cause);
         if is_known {

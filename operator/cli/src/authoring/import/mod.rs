@@ -47,7 +47,7 @@ pub struct ImportOptions {
     pub existing: ExistingObjects,
 }
 
-/// Whether Secrets are written with the variables' values.
+/// /// True if Secrets are written with the variables' values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SecretValues {
     #[default]
@@ -129,7 +129,7 @@ pub struct PodObjects {
 }
 
 impl PodObjects {
-    /// Returns the findings, and those diagnostics of the objects that name other faults.
+    /// Returns the findings, and the diagnostics of the objects that these findings do not cause.
     pub fn report(mut self, diagnostics: Vec<Diagnostic>) -> (Vec<Finding>, Vec<Diagnostic>) {
         let diagnostics = effects::without(&self.files, &mut self.findings, diagnostics);
         (self.findings.into_sorted(), diagnostics)

@@ -76,7 +76,7 @@ impl Template {
         }])
     }
 
-    /// Returns the text if every variable has its default: such a text is no secret.
+    /// Returns the text with defaults if every variable has one: such a text is not a secret.
     pub fn literal(&self, values: &Values) -> Option<String> {
         let mut text = String::new();
         for part in &self.0 {

@@ -225,7 +225,7 @@ impl<'a> Translation<'a> {
             .unwrap_or_else(|| dns_label(written))
     }
 
-    /// Whether objects are made of a service: of two with one name only the first gets some.
+    /// True if the service gets objects: of two services with the same name only the first does.
     pub fn is_written(&self, service: &Service) -> bool {
         let written = self.service(&self.name(&service.name.value));
         written.is_some_and(|written| std::ptr::eq(written, service))

@@ -324,7 +324,7 @@ fn environment(translation: &mut Translation<'_>, name: &str, service: &Service)
     env
 }
 
-/// Whether injection sets the variable in an agent's container, or it must never be there.
+/// True if injection sets the variable in an agent's container, or if no such container may have it.
 fn is_mediators(variable: &str) -> bool {
     variable == names::ENV_OPENAI_BASE_URL
         || variable == names::ENV_ANTHROPIC_BASE_URL
