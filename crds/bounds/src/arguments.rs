@@ -135,7 +135,6 @@ pub struct OtherCase<'a> {
 ///
 /// Costs no more than one check by a validator: each schema that applies to a value is visited once
 /// for that value.
-/// once for that value.
 pub fn in_other_case<'a>(schema: &'a Value, arguments: &'a Value) -> Option<OtherCase<'a>> {
     look(schema, vec![schema], arguments)
 }

@@ -10,6 +10,7 @@
 //! does not rest on this webhook: without it (`failurePolicy: Ignore`) compile finds every mistake.
 //! Only mistakes that the change introduces are denied: a stored object stays editable and deletable.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -176,10 +177,10 @@ fn verdict(
     let left_out = change.old.as_ref().and_then(Object::left_out);
     let before = related.before(&subject, change.old.as_ref());
     let findings = findings(&after, change, &subject);
-    let known: Vec<Diagnostic> = self::findings(&before, change, &subject);
-    let fatal = |finding: &&Diagnostic| {
-        DENIED.contains(&finding.code) && !known.iter().any(|known| known == *finding)
-    };
+    let known: BTreeSet<Diagnostic> = self::findings(&before, change, &subject)
+        .into_iter()
+        .collect();
+    let fatal = |finding: &&Diagnostic| DENIED.contains(&finding.code) && !known.contains(*finding);
     if let Some(finding) = findings.iter().find(fatal) {
         let text = format!("{}: {}", finding.code, finding.located());
         return denied(Outcome::Refused, &text);
@@ -242,6 +243,7 @@ fn findings(inputs: &Inputs, change: &ObjectChange, subject: &Subject) -> Vec<Di
 
 /// Lists what each agent gains or loses; losses come first, because they surprise more.
 fn differences(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec<String> {
+    // Agents times tools, of which a few are shown.
     let mut lines: Vec<(u8, String)> = Vec::new();
     for agent in &related.affected {
         let Some(plan) = plan_agent(before, after, agent) else {
@@ -266,7 +268,8 @@ fn differences(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec
                 Effect::Gain => 2,
                 Effect::Change => 3,
             };
-            lines.push((rank, format!("Agent {agent} {change}")));
+            let line = format!("Agent {agent} {change}");
+            lines.push((rank, toolcrib_bounds::cut(&line, LINE).into_owned()));
         }
     }
     lines.sort();

@@ -40,21 +40,22 @@ pub fn floor(compiled: &Compilation) -> Floor {
 
 /// Returns whether `before` allows something that `after` does not.
 pub fn takes_away(before: &Floor, after: &Floor) -> bool {
+    let lacks = |before: &[String], after: &[String]| {
+        let after: BTreeSet<&String> = after.iter().collect();
+        before.iter().any(|name| !after.contains(name))
+    };
     let models = match (&before.models, &after.models) {
         (_, None) => false,
         (None, Some(_)) => true,
-        (Some(before), Some(after)) => before.iter().any(|model| !after.contains(model)),
+        (Some(before), Some(after)) => lacks(before, after),
     };
     models
         || before
             .tools
             .iter()
             .any(|(name, digest)| after.tools.get(name) != Some(digest))
-        || before.feeds.iter().any(|feed| !after.feeds.contains(feed))
-        || before
-            .providers
-            .iter()
-            .any(|provider| !after.providers.contains(provider))
+        || lacks(&before.feeds, &after.feeds)
+        || lacks(&before.providers, &after.providers)
 }
 
 #[cfg(test)]

@@ -73,10 +73,8 @@ impl CompiledSecret {
 
     /// Returns the feeds that are really in the files, for status.
     pub fn given_feeds(&self, compiled: &Compilation) -> Vec<FeedSummary> {
-        let given = |feed: &&FeedSummary| {
-            let what = format!("feed {}", feed.name);
-            !self.withheld.iter().any(|late| late.what == what)
-        };
+        let late: BTreeSet<&str> = self.withheld.iter().map(|late| &*late.what).collect();
+        let given = |feed: &&FeedSummary| !late.contains(&*format!("feed {}", feed.name));
         compiled.feeds.iter().filter(given).cloned().collect()
     }
 }

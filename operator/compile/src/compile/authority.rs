@@ -29,7 +29,7 @@ pub(crate) struct Rule<'a> {
     pub descriptor_digest: Option<&'a str>,
 }
 
-impl Rule<'_> {
+impl<'a> Rule<'a> {
     pub fn subject(&self) -> Subject {
         Subject::new(self.source.kind, &self.source.key)
     }
@@ -67,13 +67,18 @@ impl Rule<'_> {
         (code, message)
     }
 
-    /// Returns the names other than `"*"`, each with its field.
-    pub fn names(&self) -> impl Iterator<Item = (String, &str)> {
+    /// Returns the names other than `"*"`, each with its index.
+    pub fn names(&self) -> impl Iterator<Item = (usize, &'a str)> {
         self.allow
             .iter()
+            .map(String::as_str)
             .enumerate()
             .filter(|(_, name)| *name != ALL)
-            .map(|(index, name)| (format!("{}.allow[{index}]", self.field), name.as_str()))
+    }
+
+    /// The field of the name with this index.
+    pub fn name_field(&self, index: usize) -> String {
+        format!("{}.allow[{index}]", self.field)
     }
 }
 

@@ -6,14 +6,13 @@ use toolcrib_crds::Agent;
 use toolcrib_manifest::Tier;
 
 use crate::compile::authority::{self, Rule, Verb, includes_defaults};
-use crate::compile::consent::{consents, missing, open};
+use crate::compile::consent::{consents, is_missing, open, other_in};
 use crate::compile::credential::{self, Sources};
 use crate::compile::lower::needs_approval;
 use crate::compile::models;
-use crate::compile::offer;
+use crate::compile::offer::Offer;
 use crate::diagnostics::finding::Finding;
 use crate::diagnostics::report::{GrantReport, ProviderReport, SurfaceReport};
-use crate::near;
 use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Presence, SecretKeyRef, Subject, names};
@@ -139,6 +138,12 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     let mut reached = BTreeSet::new();
     let mut elevated = BTreeSet::new();
     let rules = authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds);
+    let named: BTreeSet<&ObjectRef> = rules.iter().map(|rule| &rule.surface).collect();
+    // Reported once, with the rules.
+    let missing: BTreeSet<&ObjectRef> = named
+        .into_iter()
+        .filter(|surface| is_missing(objects, surface, &key.namespace))
+        .collect();
     for (index, name) in grant.spec.agents.iter().enumerate() {
         let agent_key = ObjectRef::new(key.namespace.clone(), name.clone());
         let Some(agent) = objects.agent(&agent_key) else {
@@ -146,16 +151,17 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             if objects.unusable(Kind::Agent, &agent_key).is_some() {
                 continue;
             }
-            let others = objects.names_in(Kind::Agent, &key.namespace);
-            found.add(
-                &subject,
-                format!("spec.agents[{index}]"),
-                Code::AgentNotFound,
-                format!(
-                    "agent {agent_key} is not there{}: create it, or correct the name",
-                    near::other(name, others.iter().map(String::as_str))
-                ),
-            );
+            if !found.is_full() {
+                let meant = other_in(objects, Kind::Agent, &agent_key, &mut found.suggestions);
+                found.add(
+                    &subject,
+                    format!("spec.agents[{index}]"),
+                    Code::AgentNotFound,
+                    format!(
+                        "agent {agent_key} is not there{meant}: create it, or correct the name"
+                    ),
+                );
+            }
             continue;
         };
         agents += 1;
@@ -167,11 +173,10 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             .collect();
         for rule in rules
             .iter()
-            .filter(|rule| !declared.contains(&rule.surface))
+            .filter(|rule| !declared.contains(&rule.surface) && !missing.contains(&rule.surface))
         {
-            // Reported once, with the rules.
-            if missing(objects, &rule.surface, &key.namespace).is_some() {
-                continue;
+            if found.is_full() {
+                break;
             }
             let (code, message) = rule.not_declared_by(&agent_key);
             found.add(&subject, rule.surface_field(), code, message);
@@ -182,10 +187,10 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
         reached.extend(declared);
     }
     let mut tools = check_rules(objects, &rules, &elevated, &mut found);
-    tools.retain(|(surface, _)| reached.contains(surface));
+    tools.retain(|surface, _| reached.contains(surface));
     Some(GrantReport {
         agents,
-        tools: count(tools.len()),
+        tools: count(tools.values().sum()),
         diagnostics: found.into_sorted(),
     })
 }
@@ -223,7 +228,7 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
     let tools = check_rules(objects, &rules, &elevated, &mut found);
     Some(GrantReport {
         agents,
-        tools: count(tools.len()),
+        tools: count(tools.values().sum()),
         diagnostics: found.into_sorted(),
     })
 }
@@ -235,42 +240,84 @@ fn takes_elevated(objects: &dyn Objects, key: &ObjectRef, agent: &Agent) -> bool
     effective.max_tier == Tier::Elevated
 }
 
-/// Returns the existing tools that the rules name, by surface, and reports the other names.
-/// `elevated` are the surfaces whose Elevated tools are offered to an agent.
+/// Returns the number of existing tools that the rules of one object name, by surface, and reports
+/// the other names. `elevated` are the surfaces whose Elevated tools are offered to an agent.
 fn check_rules(
     objects: &dyn Objects,
     rules: &[Rule<'_>],
     elevated: &BTreeSet<ObjectRef>,
     found: &mut Diagnostics,
-) -> BTreeSet<(ObjectRef, String)> {
-    let mut tools: BTreeSet<(ObjectRef, String)> = BTreeSet::new();
+) -> BTreeMap<ObjectRef, usize> {
+    let mut by_surface: BTreeMap<&ObjectRef, Vec<&Rule<'_>>> = BTreeMap::new();
     for rule in rules {
-        let subject = rule.subject();
-        let resolved = match open(objects, &rule.surface, &rule.source.key.namespace) {
-            Ok(resolved) => resolved,
-            Err(closed) => {
-                found.add(&subject, rule.surface_field(), closed.code, closed.message);
-                continue;
+        by_surface.entry(&rule.surface).or_default().push(rule);
+    }
+    let mut tools = BTreeMap::new();
+    for (surface, rules) in by_surface {
+        let namespace = &rules[0].source.key.namespace;
+        match open(objects, surface, namespace, &mut found.suggestions) {
+            Ok(resolved) => {
+                let offers_elevated = elevated.contains(surface);
+                let named = check_rules_of(&resolved, &rules, offers_elevated, found);
+                tools.insert(surface.clone(), named);
             }
-        };
-        let matched = offer::match_rule(rule, &resolved);
-        for unmet in matched.unmet {
-            found.add(&subject, unmet.field, unmet.code, unmet.message);
-        }
-        match rule.verb {
-            Verb::Tool => {
-                for name in matched.names {
-                    if elevated.contains(&rule.surface) && is_elevated(&resolved, name) {
-                        let tool = format!("{}.{name}", rule.surface.name);
-                        needs_approval("spec.tools", &tool).report(&subject, found);
-                    }
-                    tools.insert((rule.surface.clone(), name.to_owned()));
+            Err(closed) => {
+                for rule in rules {
+                    let message = closed.message.clone();
+                    found.add(&rule.subject(), rule.surface_field(), closed.code, message);
                 }
             }
-            Verb::Feed => {}
         }
     }
     tools
+}
+
+/// [`check_rules`] for the rules about one surface.
+fn check_rules_of(
+    resolved: &ResolvedSurface,
+    rules: &[&Rule<'_>],
+    offers_elevated: bool,
+    found: &mut Diagnostics,
+) -> usize {
+    let mut tools: BTreeSet<&str> = BTreeSet::new();
+    let mut has_all = false;
+    for rule in rules {
+        let subject = rule.subject();
+        let offer = match Offer::to(rule, resolved) {
+            Ok(offer) => offer,
+            Err(finding) => {
+                finding.report(&subject, found);
+                continue;
+            }
+        };
+        let is_tool = rule.verb == Verb::Tool;
+        if rule.allows_all() {
+            // Many rules may say so, of many tools.
+            if is_tool && !has_all {
+                tools.extend(offer.names());
+                has_all = true;
+            }
+            continue;
+        }
+        for (index, name) in rule.names() {
+            if offer.has(name) {
+                tools.extend(is_tool.then_some(name));
+            } else if !found.is_full() {
+                let field = rule.name_field(index);
+                offer
+                    .not_found(field, name, &mut found.suggestions)
+                    .report(&subject, found);
+            }
+        }
+    }
+    if offers_elevated {
+        for name in tools.iter().filter(|name| is_elevated(resolved, name)) {
+            let tool = format!("{}.{name}", resolved.subject.key.name);
+            // The rules are those of one object.
+            needs_approval("spec.tools", &tool).report(&rules[0].subject(), found);
+        }
+    }
+    tools.len()
 }
 
 fn is_elevated(resolved: &ResolvedSurface, tool: &str) -> bool {

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use toolcrib_crds::{NamespacesFrom, Surface};
 
 use crate::diagnostics::finding::Finding;
-use crate::near;
+use crate::near::Suggestions;
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Kind, ObjectRef, Objects, names};
 
@@ -19,6 +19,7 @@ pub(crate) fn open(
     objects: &dyn Objects,
     surface: &ObjectRef,
     consumer_namespace: &str,
+    suggestions: &mut Suggestions,
 ) -> Result<ResolvedSurface, Finding> {
     let found = objects.surface(surface);
     let open = found.filter(|found| consents(objects, surface, found, consumer_namespace));
@@ -38,27 +39,46 @@ pub(crate) fn open(
         let message = format!("surface {surface} cannot be used: {}", why.reason);
         return Err(Finding::new("name", Code::SurfaceNotFound, message));
     }
-    Err(not_found(objects, surface))
+    Err(not_found(objects, surface, suggestions))
 }
 
-/// Returns the finding for a surface that does not exist in `consumer_namespace`. `None` if it
-/// exists, even if it cannot be used, or if it would be in another namespace.
-pub(crate) fn missing(
+/// Whether a surface does not exist in `consumer_namespace`. One that exists and cannot be used, or
+/// that would be in another namespace, is not missing.
+pub(crate) fn is_missing(
     objects: &dyn Objects,
     surface: &ObjectRef,
     consumer_namespace: &str,
-) -> Option<Finding> {
+) -> bool {
     let exists = surface.namespace != consumer_namespace
         || objects.surface(surface).is_some()
         || objects.unusable(Kind::Surface, surface).is_some();
-    (!exists).then(|| not_found(objects, surface))
+    !exists
 }
 
-fn not_found(objects: &dyn Objects, surface: &ObjectRef) -> Finding {
-    let others = objects.names_in(Kind::Surface, &surface.namespace);
-    let meant = near::other(&surface.name, others.iter().map(String::as_str));
+/// Returns the finding for a surface that does not exist.
+pub(crate) fn not_found(
+    objects: &dyn Objects,
+    surface: &ObjectRef,
+    suggestions: &mut Suggestions,
+) -> Finding {
+    let meant = other_in(objects, Kind::Surface, surface, suggestions);
     let message = format!("surface {surface} is not there{meant}: create it, or correct the name");
     Finding::new("name", Code::SurfaceNotFound, message)
+}
+
+/// Suggests the name of an object of the same namespace for one that does not exist.
+pub(crate) fn other_in(
+    objects: &dyn Objects,
+    kind: Kind,
+    missing: &ObjectRef,
+    suggestions: &mut Suggestions,
+) -> String {
+    // The list of names is a copy.
+    if suggestions.are_used_up() {
+        return String::new();
+    }
+    let others = objects.names_in(kind, &missing.namespace);
+    suggestions.other(&missing.name, others.iter().map(String::as_str))
 }
 
 /// Returns whether the surface's owner consents. Unknown labels are no consent.

@@ -9,9 +9,9 @@ use toolcrib_manifest::{
 
 use crate::canonical::digest::entry_digest;
 use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
-use crate::compile::authority::{Rule, Verb};
+use crate::compile::authority::{ALL, Rule, Verb};
 use crate::compile::credential::{self, Credential, CredentialError};
-use crate::compile::offer;
+use crate::compile::offer::Offer;
 use crate::compile::reach::Reach;
 use crate::compile::work::Work;
 use crate::diagnostics::finding::Finding;
@@ -181,27 +181,51 @@ fn matched_names<'r>(
     verb: Verb,
     work: &mut Work,
 ) -> BTreeMap<&'r str, GrantSource> {
-    let mut names: BTreeMap<&str, GrantSource> = BTreeMap::new();
+    let mut names: BTreeMap<&str, &GrantSource> = BTreeMap::new();
+    // The first object that gives everything. Many rules may say so, of many tools.
+    let mut everything: Option<(&GrantSource, Offer<'_>)> = None;
     for rule in rules.iter().filter(|rule| rule.verb == verb) {
-        let matched = offer::match_rule(rule, &reach.resolved);
-        for name in matched.names {
-            let first = names.entry(name).or_insert_with(|| rule.source.clone());
-            if rule.source < *first {
-                *first = rule.source.clone();
+        let unmet = |name: &str, finding: Finding, work: &mut Work| {
+            let what = match verb {
+                Verb::Tool => format!("{}.{name}", reach.alias),
+                Verb::Feed => feed_name(&reach.alias, name),
+            };
+            let why = located(&rule.subject(), &finding.field, &finding.message);
+            finding.report(&rule.subject(), &mut work.found);
+            work.withhold(what, finding.code, format!("because of {why}"));
+        };
+        let offer = match Offer::to(rule, &reach.resolved) {
+            Ok(offer) => offer,
+            Err(finding) => {
+                unmet(ALL, finding, work);
+                continue;
+            }
+        };
+        if rule.allows_all() {
+            if everything.is_none_or(|(first, _)| rule.source < *first) {
+                everything = Some((&rule.source, offer));
+            }
+            continue;
+        }
+        for (index, name) in rule.names() {
+            if offer.has(name) {
+                let first = names.entry(name).or_insert(&rule.source);
+                *first = (*first).min(&rule.source);
+            } else if !work.is_full() {
+                let field = rule.name_field(index);
+                let finding = offer.not_found(field, name, &mut work.found.suggestions);
+                unmet(name, finding, work);
             }
         }
-        for unmet in matched.unmet {
-            let what = match verb {
-                Verb::Tool => format!("{}.{}", reach.alias, unmet.name),
-                Verb::Feed => feed_name(&reach.alias, &unmet.name),
-            };
-            let why = located(&rule.subject(), &unmet.field, &unmet.message);
-            work.found
-                .add(&rule.subject(), unmet.field, unmet.code, unmet.message);
-            work.withhold(what, unmet.code, format!("because of {why}"));
+    }
+    if let Some((source, offer)) = everything {
+        for name in offer.names() {
+            let first = names.entry(name).or_insert(source);
+            *first = (*first).min(source);
         }
     }
-    names
+    let owned = names.into_iter().map(|(name, first)| (name, first.clone()));
+    owned.collect()
 }
 
 /// Returns base URL and credential, or why this agent can call nothing of the surface.

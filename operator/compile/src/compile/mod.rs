@@ -22,10 +22,10 @@ pub(crate) mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use toolcrib_crds::{Agent, AgentSurface, Egress};
+use toolcrib_crds::{Agent, Egress};
 use toolcrib_manifest::{
-    AgentFile, Context, Digests, Feed, FeedsFile, Mode, ProvidersFile, ServiceSettings, Suspension,
-    Tls, ToolsExtension, ToolsFile, VERSION,
+    AgentFile, Context, Digests, FeedsFile, Mode, ProvidersFile, ServiceSettings, Suspension, Tls,
+    ToolsExtension, ToolsFile, VERSION,
 };
 
 use self::authority::{Authority, Rule, Verb};
@@ -153,10 +153,13 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         work.withhold(excess.what, excess.code, excess.message);
     }
     let tools = remaining(summaries, &files);
-    feed_summaries.retain(|summary| {
-        let is_it = |feed: &Feed| summary.name == format!("{}/{}", feed.source, feed.name);
-        files.feeds.0.iter().any(is_it)
-    });
+    let given: BTreeSet<String> = files
+        .feeds
+        .0
+        .iter()
+        .map(|feed| format!("{}/{}", feed.source, feed.name))
+        .collect();
+    feed_summaries.retain(|summary| given.contains(&summary.name));
     let too_expensive = too_expensive(objects, key, &mut work.found);
     let refusal = too_expensive
         .clone()
@@ -224,18 +227,25 @@ fn report_unreached(
     rules: &BTreeMap<ObjectRef, Vec<Rule<'_>>>,
     work: &mut Work,
 ) {
-    let declared: BTreeSet<ObjectRef> = agent
-        .spec
-        .surfaces
+    let entries = &agent.spec.surfaces;
+    let declared: BTreeSet<ObjectRef> = entries
         .iter()
         .map(|entry| surface_key(key, entry))
+        .collect();
+    let aliases: BTreeSet<&String> = entries
+        .iter()
+        .map(|entry| entry.alias.as_ref().unwrap_or(&entry.name))
         .collect();
     for (surface, rules) in rules
         .iter()
         .filter(|(surface, _)| !declared.contains(*surface))
     {
-        let missing = consent::missing(objects, surface, &key.namespace);
+        let missing = consent::is_missing(objects, surface, &key.namespace)
+            .then(|| consent::not_found(objects, surface, &mut work.found.suggestions));
         for rule in rules {
+            if work.is_full() {
+                return;
+            }
             let (code, message) = match &missing {
                 // The check of the ToolDefaults reports it.
                 Some(_) if rule.source.kind == Kind::ToolDefaults => continue,
@@ -254,10 +264,7 @@ fn report_unreached(
                 .add(&rule.subject(), rule.surface_field(), code, message);
             // The agent has no alias for the surface. Its own name stands in, unless another
             // surface has that alias.
-            let taken = |entry: &AgentSurface| {
-                entry.alias.as_ref().unwrap_or(&entry.name) == &rule.surface.name
-            };
-            let alias = if agent.spec.surfaces.iter().any(taken) {
+            let alias = if aliases.contains(&rule.surface.name) {
                 rule.surface.to_string()
             } else {
                 rule.surface.name.clone()
@@ -305,16 +312,12 @@ fn agent_file(
 
 /// Returns the CA bundles of the surfaces that have a tool or a feed in the files.
 fn services(reach: &[Reach<'_>], files: &Files) -> BTreeMap<String, ServiceSettings> {
+    let of_tools = files.tools.tools.iter().map(|tool| &tool.execution.service);
+    let of_feeds = files.feeds.0.iter().map(|feed| &feed.source);
+    let used: BTreeSet<&String> = of_tools.chain(of_feeds).collect();
     reach
         .iter()
-        .filter(|reach| {
-            files
-                .tools
-                .tools
-                .iter()
-                .any(|tool| tool.execution.service == reach.alias)
-                || files.feeds.0.iter().any(|feed| feed.source == reach.alias)
-        })
+        .filter(|reach| used.contains(&reach.alias))
         .filter_map(|reach| {
             let ca = reach.resolved.ca.as_ref().ok()?.clone()?.pem;
             let settings = ServiceSettings {

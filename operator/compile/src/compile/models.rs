@@ -8,7 +8,7 @@ use toolcrib_manifest as manifest;
 
 use crate::compile::credential::{Sources, allow};
 use crate::diagnostics::finding::Finding;
-use crate::near;
+use crate::near::Suggestions;
 use crate::routes::address::{self, Address};
 use crate::routes::route::Route;
 use crate::surface::read_ca;
@@ -58,9 +58,9 @@ pub(crate) fn providers(
     }
     let unserved = match models {
         Some(models) => {
-            let why = |reference: &str| {
+            let why = |reference: &str, suggestions: &mut Suggestions| {
                 let names = all.iter().map(|(key, _)| key.name.as_str());
-                unserved(objects, namespace, reference, &unusable, names)
+                unserved(objects, namespace, reference, &unusable, names, suggestions)
             };
             check_refs(models, models_subject, &usable, why, found)
         }
@@ -85,6 +85,7 @@ fn unserved<'a>(
     reference: &str,
     unusable: &BTreeMap<String, String>,
     names: impl Iterator<Item = &'a str>,
+    suggestions: &mut Suggestions,
 ) -> String {
     let mut meant = String::new();
     if let Some((provider, model)) = reference.split_once('/') {
@@ -95,7 +96,7 @@ fn unserved<'a>(
         if let Some(why) = objects.unusable(Kind::ModelProvider, &key) {
             return cannot_be_used(&key, "", &why.reason);
         }
-        if let Some(known) = near::nearest(provider, names) {
+        if let Some(known) = suggestions.nearest(provider, names) {
             meant = format!(" (did you mean {known}/{model}?)");
         }
     }
@@ -142,7 +143,7 @@ fn check_refs(
     models: &manifest::Models,
     subject: &Subject,
     providers: &BTreeMap<String, manifest::Provider>,
-    why: impl Fn(&str) -> String,
+    why: impl Fn(&str, &mut Suggestions) -> String,
     found: &mut Diagnostics,
 ) -> Option<String> {
     if models.allowed.is_empty() && models.default.is_none() {
@@ -157,7 +158,7 @@ fn check_refs(
     for (field, reference) in refs(models) {
         let provider = provider_name(reference).and_then(|name| providers.get(name));
         if provider.is_none() {
-            let message = why(reference);
+            let message = why(reference, &mut found.suggestions);
             found.add(subject, field, Code::ModelNotServed, message.clone());
             unserved.get_or_insert(message);
         }
@@ -337,6 +338,7 @@ fn keys(
         );
     }
     let mut keys: Vec<manifest::ProviderKey> = Vec::new();
+    let mut ids = BTreeSet::new();
     for (index, entry) in provider.spec.api_keys.iter().enumerate() {
         let field = format!("spec.apiKeys[{index}].secretKeyRef");
         let Some(key) = &entry.secret_key_ref.key else {
@@ -354,7 +356,7 @@ fn keys(
         );
         let reference = SecretKeyRef::new(secret, key.clone());
         let id = format!("{}/{key}", reference.secret.name);
-        if keys.iter().any(|known| known.id == id) {
+        if ids.contains(&id) {
             found.add(
                 subject,
                 field,
@@ -364,10 +366,13 @@ fn keys(
             continue;
         }
         match allow(objects, &reference, route, &field, sources) {
-            Ok(()) => keys.push(manifest::ProviderKey {
-                id,
-                secret: reference.placeholder(),
-            }),
+            Ok(()) => {
+                ids.insert(id.clone());
+                keys.push(manifest::ProviderKey {
+                    id,
+                    secret: reference.placeholder(),
+                });
+            }
             Err(finding) => finding.report(subject, found),
         }
     }

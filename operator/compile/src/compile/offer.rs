@@ -1,108 +1,112 @@
 //! Matches the names of a rule against the tools and feeds that a surface offers.
 
-use crate::compile::authority::{ALL, Rule, Verb};
+use crate::Code;
+use crate::compile::authority::{Rule, Verb};
+use crate::diagnostics::finding::Finding;
+use crate::near::Suggestions;
 use crate::surface::ResolvedSurface;
-use crate::{Code, near};
+use crate::surface::descriptor::Descriptor;
 
-/// The names that the surface offers, and those that the rule does not get.
-pub(crate) struct RuleMatch<'a> {
-    pub names: Vec<&'a str>,
-    pub unmet: Vec<Unmet>,
+/// The tools or feeds of a surface, for the rules of one verb.
+#[derive(Clone, Copy)]
+pub(crate) struct Offer<'a> {
+    surface: &'a ResolvedSurface,
+    descriptor: &'a Descriptor,
+    verb: Verb,
 }
 
-/// A name that the rule does not get.
-pub(crate) struct Unmet {
-    /// Field of the rule's object.
-    pub field: String,
-    /// The tool or feed; `*`: every name of the rule.
-    pub name: String,
-    pub code: Code,
-    pub message: String,
-}
-
-/// Matches one rule; `"*"` matches every name on offer. A descriptor that is missing, invalid, or
-/// not the pinned one gives nothing.
-pub(crate) fn match_rule<'a>(rule: &'a Rule<'_>, resolved: &'a ResolvedSurface) -> RuleMatch<'a> {
-    let surface = &resolved.subject.key;
-    let nothing = |part: &str, code: Code, message: String| RuleMatch {
-        names: Vec::new(),
-        unmet: vec![Unmet {
-            field: format!("{}.{part}", rule.field),
-            name: ALL.to_owned(),
-            code,
-            message,
-        }],
-    };
-    let descriptor = match &resolved.descriptor {
-        Ok(Some(descriptor)) => descriptor,
-        Ok(None) => {
-            return nothing(
-                "surface",
-                Code::DescriptorNotFound,
-                format!(
-                    "surface {surface} has no descriptor, so it offers nothing: set spec.descriptor there"
-                ),
-            );
-        }
-        Err(finding) => {
-            return nothing(
-                "surface",
-                finding.code,
-                format!(
-                    "surface {surface} cannot be used: its {} {}",
-                    finding.field, finding.message
-                ),
-            );
-        }
-    };
-    if let Some(pin) = rule.descriptor_digest
-        && pin != descriptor.digest
-    {
-        return nothing(
-            "descriptorDigest",
-            Code::DescriptorDigestMismatch,
-            format!(
-                "surface {surface} has the descriptor {}, the grant pins another: review the change, then renew the pin",
-                descriptor.digest
-            ),
-        );
-    }
-    let offered: Vec<&str> = match rule.verb {
-        Verb::Tool => descriptor.tools.keys().map(String::as_str).collect(),
-        Verb::Feed => descriptor.feeds.keys().map(String::as_str).collect(),
-    };
-    if rule.allows_all() {
-        return RuleMatch {
-            names: offered,
-            unmet: Vec::new(),
-        };
-    }
-    let (code, noun) = match rule.verb {
-        Verb::Tool => (Code::ToolNotFound, "tool"),
-        Verb::Feed => (Code::FeedNotFound, "feed"),
-    };
-    let mut matched = RuleMatch {
-        names: Vec::new(),
-        unmet: Vec::new(),
-    };
-    for (field, name) in rule.names() {
-        if offered.contains(&name) {
-            matched.names.push(name);
-        } else {
-            matched.unmet.push(Unmet {
-                field,
-                name: name.to_owned(),
+impl<'a> Offer<'a> {
+    /// Returns what the surface offers to the rule. A descriptor that is missing, invalid, or not
+    /// the pinned one offers nothing: `Err` has the field of the rule's object, and why.
+    pub fn to(rule: &Rule<'_>, surface: &'a ResolvedSurface) -> Result<Self, Finding> {
+        let key = &surface.subject.key;
+        let nothing = |part: &str, code: Code, message: String| {
+            Err(Finding::new(
+                format!("{}.{part}", rule.field),
                 code,
-                message: format!(
-                    "surface {surface} has no {noun} {name:?} ({}): correct the name, or remove it",
-                    if name.contains('*') {
-                        format!("patterns are not known, so name each {noun}, or \"*\" alone")
-                    } else {
-                        near::meant_or_known(name, offered.iter().map(|it| &**it))
-                    }
+                message,
+            ))
+        };
+        let descriptor = match &surface.descriptor {
+            Ok(Some(descriptor)) => descriptor,
+            Ok(None) => {
+                return nothing(
+                    "surface",
+                    Code::DescriptorNotFound,
+                    format!(
+                        "surface {key} has no descriptor, so it offers nothing: set spec.descriptor there"
+                    ),
+                );
+            }
+            Err(finding) => {
+                return nothing(
+                    "surface",
+                    finding.code,
+                    format!(
+                        "surface {key} cannot be used: its {} {}",
+                        finding.field, finding.message
+                    ),
+                );
+            }
+        };
+        if let Some(pin) = rule.descriptor_digest
+            && pin != descriptor.digest
+        {
+            return nothing(
+                "descriptorDigest",
+                Code::DescriptorDigestMismatch,
+                format!(
+                    "surface {key} has the descriptor {}, the grant pins another: review the change, then renew the pin",
+                    descriptor.digest
                 ),
-            });
+            );
+        }
+        Ok(Self {
+            surface,
+            descriptor,
+            verb: rule.verb,
+        })
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        match self.verb {
+            Verb::Tool => self.descriptor.tools.contains_key(name),
+            Verb::Feed => self.descriptor.feeds.contains_key(name),
         }
     }
-    matched
+
+    /// Returns every name on offer.
+    pub fn names(&self) -> Vec<&'a str> {
+        match self.verb {
+            Verb::Tool => self.descriptor.tools.keys().map(String::as_str).collect(),
+            Verb::Feed => self.descriptor.feeds.keys().map(String::as_str).collect(),
+        }
+    }
+
+    /// Returns the finding at `field` for a name that is not on offer.
+    pub fn not_found(&self, field: String, name: &str, suggestions: &mut Suggestions) -> Finding {
+        let (code, noun) = match self.verb {
+            Verb::Tool => (Code::ToolNotFound, "tool"),
+            Verb::Feed => (Code::FeedNotFound, "feed"),
+        };
+        let advice = if name.contains('*') {
+            format!("patterns are not known, so name each {noun}, or \"*\" alone")
+        } else {
+            match self.verb {
+                Verb::Tool => {
+                    let known = self.descriptor.tools.keys();
+                    suggestions.meant_or_known(name, known.map(String::as_str))
+                }
+                Verb::Feed => {
+                    let known = self.descriptor.feeds.keys();
+                    suggestions.meant_or_known(name, known.map(String::as_str))
+                }
+            }
+        };
+        let surface = &self.surface.subject.key;
+        let message = format!(
+            "surface {surface} has no {noun} {name:?} ({advice}): correct the name, or remove it"
+        );
+        Finding::new(field, code, message)
+    }
 }

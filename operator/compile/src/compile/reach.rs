@@ -44,7 +44,7 @@ pub(crate) fn reach<'a>(
         let field = format!("spec.surfaces[{index}]");
         let surface = surface_key(key, entry);
         let alias = entry.alias.clone().unwrap_or_else(|| entry.name.clone());
-        let mut refuse = |part: &str, code: Code, message: String| {
+        let refuse = |part: &str, code: Code, message: String, work: &mut Work| {
             let at = crate::diagnostics::finding::join(&field, part);
             work.found.add(&subject, at, code, message.clone());
             let granted = rules.get(&surface).map_or(&[][..], Vec::as_slice);
@@ -65,6 +65,7 @@ pub(crate) fn reach<'a>(
                 format!(
                     "{alias:?} is not a DNS label: write lower-case letters, digits and '-', at most 63"
                 ),
+                work,
             );
             continue;
         }
@@ -75,13 +76,19 @@ pub(crate) fn reach<'a>(
                 format!(
                     "another surface goes by the name {alias:?}: give one of them another with `as`"
                 ),
+                work,
             );
             continue;
         }
-        let resolved = match open(objects, &surface, &key.namespace) {
+        let resolved = match open(
+            objects,
+            &surface,
+            &key.namespace,
+            &mut work.found.suggestions,
+        ) {
             Ok(resolved) => resolved,
             Err(closed) => {
-                refuse(&closed.field, closed.code, closed.message);
+                refuse(&closed.field, closed.code, closed.message, work);
                 continue;
             }
         };
@@ -94,6 +101,7 @@ pub(crate) fn reach<'a>(
                     "descriptors and CA bundles of this agent's surfaces take more than {} MiB of memory up to here: name fewer surfaces, or smaller ones",
                     NAMESPACE_WEIGHT >> 20
                 ),
+                work,
             );
             continue;
         }

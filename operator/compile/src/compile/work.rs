@@ -16,6 +16,12 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Whether other findings and withheld items are dropped, so their messages need not be
+    /// written.
+    pub fn is_full(&self) -> bool {
+        self.found.is_full() && self.withheld.len() >= MAX_WITHHELD
+    }
+
     /// Records a withheld item, up to [`MAX_WITHHELD`]: grants that name thousands of missing tools
     /// would take more memory than the granted ones.
     pub fn withhold(&mut self, what: String, code: Code, message: String) {

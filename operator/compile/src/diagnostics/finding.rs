@@ -26,6 +26,9 @@ impl Finding {
     }
 
     pub fn report(&self, object: &Subject, diagnostics: &mut Diagnostics) {
+        if diagnostics.is_full() {
+            return;
+        }
         diagnostics.add(object, self.field.clone(), self.code, self.message.clone());
     }
 }

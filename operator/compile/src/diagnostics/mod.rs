@@ -12,6 +12,7 @@ use self::code::Severity;
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::near::Suggestions;
 use crate::{Code, ObjectRef};
 
 /// One finding. The derived order (object, field, code, message) is the order of reports.
@@ -132,7 +133,11 @@ fn shown(text: impl Into<String>, bytes: usize) -> String {
 
 /// Collects findings.
 #[derive(Clone, Debug, Default)]
-pub struct Diagnostics(Vec<Diagnostic>);
+pub struct Diagnostics {
+    found: Vec<Diagnostic>,
+    /// The names that its messages suggest.
+    pub(crate) suggestions: Suggestions,
+}
 
 impl Diagnostics {
     pub fn add(
@@ -142,10 +147,10 @@ impl Diagnostics {
         code: Code,
         message: impl Into<String>,
     ) {
-        if self.0.len() >= FINDINGS {
+        if self.is_full() {
             return;
         }
-        self.0.push(Diagnostic {
+        self.found.push(Diagnostic {
             object: object.clone(),
             field: shown(field, FIELD),
             code,
@@ -154,26 +159,31 @@ impl Diagnostics {
         });
     }
 
+    /// Whether other findings are dropped, so their messages need not be written.
+    pub(crate) fn is_full(&self) -> bool {
+        self.found.len() >= FINDINGS
+    }
+
     pub fn extend(&mut self, others: impl IntoIterator<Item = Diagnostic>) {
-        self.0.extend(others);
+        self.found.extend(others);
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.found.is_empty()
     }
 
     /// Returns the error that was added last about `object`.
     pub(crate) fn last_error_of(&self, object: &Subject) -> Option<&Diagnostic> {
-        let mut latest = self.0.iter().rev();
+        let mut latest = self.found.iter().rev();
         latest.find(|found| found.severity == Severity::Error && found.object == *object)
     }
 
     /// Returns the findings sorted and without duplicates, so their order does not depend on the
     /// code.
     pub fn into_sorted(mut self) -> Vec<Diagnostic> {
-        self.0.sort();
-        self.0.dedup();
-        self.0
+        self.found.sort();
+        self.found.dedup();
+        self.found
     }
 }
 

@@ -17,7 +17,7 @@ use crate::canonical::digest::{canonical, sha256};
 use crate::compilation::files::Files;
 use crate::compilation::secrets::references_of_auth;
 use crate::names::method_name;
-use crate::{Compilation, Network, SecretKeyRef, names};
+use crate::{Compilation, Network, SecretKeyRef, ToolSummary, names};
 
 /// One item that an agent can have. Reports use the derived order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -88,10 +88,13 @@ pub(crate) fn entitlements(compilation: &Compilation) -> BTreeMap<Item, Facts> {
         feeds,
     } = &compilation.files;
     let mut items = BTreeMap::new();
+    let summaries = compilation.tools.iter();
+    let summaries: BTreeMap<&str, &ToolSummary> =
+        summaries.map(|summary| (&*summary.name, summary)).collect();
     for tool in &tools.tools {
         let service = tools.extension.services.get(&tool.execution.service);
         let mut facts = tool_facts(tool, service);
-        if let Some(summary) = compilation.tools.iter().find(|one| one.name == tool.name) {
+        if let Some(summary) = summaries.get(&*tool.name) {
             let (kind, key) = (summary.grant.kind.name(), &summary.grant.key);
             facts.insert("givenBy", format!("{kind} {key}"));
             facts.insert("credentialKind", summary.credential.name().to_owned());

@@ -1,6 +1,8 @@
 //! The tools of an agent, and the reasons for and against one tool. `kubectl toolcrib explain`
 //! prints them, and the operator gives them to agents that may ask.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 use toolcrib_manifest::{RawJson, Tool};
 
@@ -40,9 +42,10 @@ pub struct ToolExplanation {
 
 /// Returns every tool that the agent has.
 pub fn given_tools(compilation: &Compilation) -> impl Iterator<Item = GivenTool> {
-    compilation.tools.iter().filter_map(|summary| {
-        let mut tools = compilation.files.tools.tools.iter();
-        let tool = tools.find(|tool| tool.name == summary.name)?;
+    let tools = compilation.files.tools.tools.iter();
+    let by_name: BTreeMap<&str, &Tool> = tools.map(|tool| (&*tool.name, tool)).collect();
+    compilation.tools.iter().filter_map(move |summary| {
+        let tool = by_name.get(&*summary.name)?;
         Some(given(summary, tool))
     })
 }

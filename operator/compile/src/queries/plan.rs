@@ -14,10 +14,11 @@ use serde::Serialize;
 use toolcrib_manifest::Tier;
 
 use crate::compile::suspension::sentence;
+use crate::near::Suggestions;
 use crate::queries::entitlements::{
     ANY_MODEL, Facts, Item, ItemKind, TIER, VALUE, entitlements, references_of_item,
 };
-use crate::queries::why::{WhyNot, why_no_feed, why_not};
+use crate::queries::why::{WhyNot, why_no_feed, why_not_each};
 use crate::{
     Compilation, Inputs, Kind, ObjectRef, Objects, SecretKeyRef, SourceState, Subject,
     check_provider, compile,
@@ -123,6 +124,7 @@ pub fn plan_agent(
         fate,
         after,
         new: new.as_ref(),
+        suggestions: Suggestions::default(),
     }
     .changes();
     let refusal = |compilation: &Option<Compilation>| {
@@ -175,18 +177,18 @@ struct Comparison<'a> {
     fate: Fate,
     after: &'a dyn Objects,
     new: Option<&'a Compilation>,
+    /// Many tools may be lost.
+    suggestions: Suggestions,
 }
 
 impl Comparison<'_> {
-    fn changes(&self) -> Vec<Change> {
-        let items: BTreeSet<&Item> = self.held.keys().chain(self.holds.keys()).collect();
-        items
-            .into_iter()
-            .filter_map(|item| self.change(item))
-            .collect()
+    fn changes(&mut self) -> Vec<Change> {
+        let items = self.held.keys().chain(self.holds.keys());
+        let items: BTreeSet<Item> = items.cloned().collect();
+        items.iter().filter_map(|item| self.change(item)).collect()
     }
 
-    fn change(&self, item: &Item) -> Option<Change> {
+    fn change(&mut self, item: &Item) -> Option<Change> {
         let (old, new) = (self.held.get(item), self.holds.get(item));
         let details = details(old, new);
         if details.is_empty() {
@@ -243,7 +245,7 @@ impl Comparison<'_> {
         }
     }
 
-    fn why_lost(&self, item: &Item) -> Vec<String> {
+    fn why_lost(&mut self, item: &Item) -> Vec<String> {
         match (self.fate, self.new) {
             (Fate::Unreadable, _) => return vec!["the Agent cannot be read".to_owned()],
             (_, None) => return vec!["the Agent is gone".to_owned()],
@@ -251,7 +253,7 @@ impl Comparison<'_> {
                 return vec!["the agent is suspended".to_owned()];
             }
             (_, Some(new)) => match item.kind {
-                ItemKind::Tool => why_not(self.after, new, &item.name),
+                ItemKind::Tool => why_not_each(self.after, new, &item.name, &mut self.suggestions),
                 ItemKind::Feed => why_no_feed(new, &item.name),
                 ItemKind::Provider => return vec![self.why_no_provider(new, &item.name)],
                 ItemKind::Model => {
@@ -293,6 +295,13 @@ fn unread_secrets(new: &Compilation, item: &Item) -> BTreeSet<ObjectRef> {
         let source = new.sources.get(reference);
         source.is_some_and(|source| source.state == SourceState::Unknown)
     };
+    if !new
+        .sources
+        .values()
+        .any(|source| source.state == SourceState::Unknown)
+    {
+        return BTreeSet::new();
+    }
     references_of_item(&new.files, item)
         .into_iter()
         .filter(is_unknown)

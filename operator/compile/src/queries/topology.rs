@@ -7,7 +7,7 @@ use serde::Serialize;
 use toolcrib_crds::Agent;
 
 use crate::compile::authority::{self, Rule, Verb, includes_defaults};
-use crate::compile::offer;
+use crate::compile::offer::Offer;
 use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
 use crate::{Compilation, Inputs, Kind, ObjectRef, compile_all};
@@ -145,14 +145,15 @@ fn agents(
         .map(|agent| {
             let object = inputs.agents.get(&agent);
             let aliases = object.map_or_else(Vec::new, |object| aliases(&agent, object, surface));
+            let given: BTreeSet<&str> = compiled
+                .get(&agent)
+                .into_iter()
+                .flat_map(|compilation| &compilation.tools)
+                .map(|tool| &*tool.name)
+                .collect();
             let has = |name: &&String| {
-                compiled.get(&agent).is_some_and(|compilation| {
-                    compilation.tools.iter().any(|tool| {
-                        aliases
-                            .iter()
-                            .any(|alias| tool.name == format!("{alias}.{name}"))
-                    })
-                })
+                let mut names = aliases.iter().map(|alias| format!("{alias}.{name}"));
+                names.any(|name| given.contains(&*name))
             };
             let (tools, withheld): (BTreeSet<&String>, BTreeSet<&String>) =
                 names.iter().partition(has);
@@ -170,19 +171,18 @@ fn agents(
 /// Returns the tools that the rules name, with `*` expanded to the surface's tools.
 fn names(inputs: &Inputs, surface: &ObjectRef, rules: &[Rule<'_>]) -> BTreeSet<String> {
     let resolved = resolved(inputs, surface);
-    rules
-        .iter()
-        .flat_map(|rule| {
-            let matched = resolved
-                .as_ref()
-                .map(|resolved| offer::match_rule(rule, resolved));
-            let offered: Vec<String> = matched
-                .map(|matched| matched.names.into_iter().map(str::to_owned).collect())
-                .unwrap_or_default();
-            let written = rule.names().map(|(_, name)| name.to_owned());
-            offered.into_iter().chain(written.collect::<Vec<_>>())
-        })
-        .collect()
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    let mut expanded: BTreeSet<Verb> = BTreeSet::new();
+    for rule in rules {
+        names.extend(rule.names().map(|(_, name)| name));
+        let all = rule.allows_all() && !expanded.contains(&rule.verb);
+        let resolved = resolved.as_ref().filter(|_| all);
+        if let Some(Ok(offer)) = resolved.map(|resolved| Offer::to(rule, resolved)) {
+            names.extend(offer.names());
+            expanded.insert(rule.verb);
+        }
+    }
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// Returns the agent's aliases of a surface.

@@ -9,8 +9,9 @@ use toolcrib_manifest::Suspension;
 use crate::compilation::WithheldItem;
 use crate::compile::consent::open;
 use crate::compile::suspension::sentence;
+use crate::near::Suggestions;
 use crate::reference::surface_key;
-use crate::{Compilation, Kind, ObjectRef, Objects, near};
+use crate::{Compilation, Kind, ObjectRef, Objects};
 
 /// One reason why an agent does not have an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +56,23 @@ pub enum WhyNot {
     },
 }
 
+/// Limits the reasons for one item. Thousands of rules may name it, and each lost item of a plan has
+/// its reasons.
+const REASONS: usize = 8;
+
 /// Returns the reasons why the agent of `compilation`, made of `objects`, has no tool `name`. At
 /// least one is returned if the agent does not have the tool.
 pub fn why_not(objects: &dyn Objects, compilation: &Compilation, name: &str) -> Vec<WhyNot> {
+    why_not_each(objects, compilation, name, &mut Suggestions::default())
+}
+
+/// [`why_not`] for one of many tools.
+pub(crate) fn why_not_each(
+    objects: &dyn Objects,
+    compilation: &Compilation,
+    name: &str,
+    suggestions: &mut Suggestions,
+) -> Vec<WhyNot> {
     if let Some(suspended) = suspended(compilation) {
         return vec![suspended];
     }
@@ -65,7 +80,7 @@ pub fn why_not(objects: &dyn Objects, compilation: &Compilation, name: &str) -> 
     let whole = whole_surface(name, '.');
     let withheld = withheld(compilation, &[Some(name), whole.as_deref()]);
     if withheld.is_empty() {
-        vec![missing_layer(objects, compilation, name)]
+        vec![missing_layer(objects, compilation, name, suggestions)]
     } else {
         withheld
     }
@@ -107,22 +122,33 @@ fn whole_surface(name: &str, separator: char) -> Option<String> {
 }
 
 fn withheld(compilation: &Compilation, names: &[Option<&str>]) -> Vec<WhyNot> {
-    compilation
-        .withheld
-        .iter()
-        .filter(|withheld| names.contains(&Some(&withheld.what)))
-        .cloned()
-        .map(WhyNot::Withheld)
-        .collect()
+    let mut names: Vec<&str> = names.iter().copied().flatten().collect();
+    names.sort_unstable();
+    let reasons = names.into_iter().flat_map(|name| {
+        // They are sorted by name.
+        let all = &compilation.withheld;
+        let first = all.partition_point(|withheld| &*withheld.what < name);
+        let rest = all[first..].iter();
+        rest.take_while(move |withheld| withheld.what == name)
+    });
+    let reasons = reasons.take(REASONS);
+    reasons.cloned().map(WhyNot::Withheld).collect()
 }
 
-fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -> WhyNot {
+fn missing_layer(
+    objects: &dyn Objects,
+    compilation: &Compilation,
+    name: &str,
+    suggestions: &mut Suggestions,
+) -> WhyNot {
     let key = &compilation.agent;
     let Some((alias, tool)) = name.split_once('.') else {
         let tools = || compilation.tools.iter().map(|tool| &*tool.name);
         // The tools with this name on any surface.
         let same = |tool: &&str| tool.split_once('.').is_some_and(|(_, bare)| bare == name);
-        let meant = tools().find(same).or_else(|| near::nearest(name, tools()));
+        let meant = tools()
+            .find(same)
+            .or_else(|| suggestions.nearest(name, tools()));
         return WhyNot::NotAName(meant.map(str::to_owned));
     };
     let Some(agent) = objects.agent(key) else {
@@ -133,7 +159,7 @@ fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -
         surfaces.map(|entry| (entry.alias.as_deref().unwrap_or(&entry.name), entry))
     };
     let Some((_, declared)) = aliases().find(|(known, _)| *known == alias) else {
-        let meant = near::nearest(alias, aliases().map(|(known, _)| known));
+        let meant = suggestions.nearest(alias, aliases().map(|(known, _)| known));
         return WhyNot::NotDeclared {
             agent: key.clone(),
             alias: alias.to_owned(),
@@ -141,7 +167,7 @@ fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -
         };
     };
     let surface = surface_key(key, declared);
-    let resolved = match open(objects, &surface, &key.namespace) {
+    let resolved = match open(objects, &surface, &key.namespace, suggestions) {
         Ok(resolved) => resolved,
         Err(_) if surface.namespace == key.namespace => return WhyNot::NoSurface(surface),
         // Only agents with the owner's consent may learn whether a foreign surface exists.
@@ -154,7 +180,7 @@ fn missing_layer(objects: &dyn Objects, compilation: &Compilation, name: &str) -
     };
     match resolved.descriptor() {
         Some(descriptor) if !descriptor.tools.contains_key(tool) => {
-            let meant = near::nearest(tool, descriptor.tools.keys().map(|name| &**name));
+            let meant = suggestions.nearest(tool, descriptor.tools.keys().map(|name| &**name));
             WhyNot::NotOffered {
                 surface,
                 tool: tool.to_owned(),

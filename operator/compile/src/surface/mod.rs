@@ -18,7 +18,7 @@ use crate::objects::facts::Material;
 use crate::routes::address::{self, Address};
 use crate::routes::route::PrivateCa;
 use crate::surface::template::is_sent_as_written;
-use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, near};
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject};
 
 /// A resolved surface: each part is known, or has the finding that makes it unusable.
 #[derive(Clone, Debug)]
@@ -74,20 +74,6 @@ pub(crate) fn resolve(
         .ok()
         .and_then(Option::as_ref)
         .and_then(|descriptor| skill(objects, key, &surface, descriptor, &mut findings));
-    if let Ok(Some(descriptor)) = &descriptor {
-        for tool in spec.tiers.keys() {
-            if !descriptor.tools.contains_key(tool) {
-                findings.push(Finding::new(
-                    format!("spec.tiers.{tool}"),
-                    Code::ToolNotFound,
-                    format!(
-                        "the descriptor has no tool {tool:?} ({}): correct the name, or remove it",
-                        near::meant_or_known(tool, descriptor.tools.keys().map(String::as_str))
-                    ),
-                ));
-            }
-        }
-    }
     ResolvedSurface {
         subject: Subject::new(Kind::Surface, key),
         surface,
@@ -203,6 +189,23 @@ impl ResolvedSurface {
         finding.clone().within(&self.descriptor_field)
     }
 
+    /// Reports the tools in `spec.tiers` that the descriptor does not have.
+    fn report_unknown_tiers(&self, descriptor: &Descriptor, diagnostics: &mut Diagnostics) {
+        let tiers = self.surface.spec.tiers.keys();
+        for tool in tiers.filter(|tool| !descriptor.tools.contains_key(*tool)) {
+            if diagnostics.is_full() {
+                return;
+            }
+            let known = descriptor.tools.keys().map(String::as_str);
+            let known = diagnostics.suggestions.meant_or_known(tool, known);
+            let message = format!(
+                "the descriptor has no tool {tool:?} ({known}): correct the name, or remove it"
+            );
+            let field = format!("spec.tiers.{tool}");
+            diagnostics.add(&self.subject, field, Code::ToolNotFound, message);
+        }
+    }
+
     /// Reports all findings of the surface by itself.
     pub fn report(&self, diagnostics: &mut Diagnostics) {
         for finding in &self.findings {
@@ -219,6 +222,7 @@ impl ResolvedSurface {
             finding.report(&self.subject, diagnostics);
         }
         if let Some(descriptor) = self.descriptor() {
+            self.report_unknown_tiers(descriptor, diagnostics);
             for finding in &descriptor.findings {
                 self.in_descriptor(finding)
                     .report(&self.subject, diagnostics);

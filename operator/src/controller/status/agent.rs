@@ -120,7 +120,8 @@ fn accepted(facts: &AgentFacts<'_>) -> Verdict {
     let subject = Subject::new(Kind::Agent, facts.agent);
     let mut against: Vec<&Diagnostic> = facts.refusal.into_iter().collect();
     for found in all_not_accepted(facts.diagnostics, &subject) {
-        if !against.contains(&found) {
+        // Findings are distinct.
+        if facts.refusal != Some(found) {
             against.push(found);
         }
     }

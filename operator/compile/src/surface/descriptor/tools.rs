@@ -20,7 +20,7 @@ use super::http::{HttpCall, http_call};
 use super::members::{ByName, Reader};
 use crate::Code;
 use crate::diagnostics::finding::Finding;
-use crate::near;
+use crate::near::Suggestions;
 use crate::surface::schema;
 
 #[derive(Clone, Debug)]
@@ -238,6 +238,7 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
     })?;
     let deciding = [READ_ONLY, DESTRUCTIVE, CONFIRMATION].concat();
     let known = || deciding.iter().chain(&OTHER_ANNOTATIONS).copied();
+    let mut suggestions = Suggestions::default();
     for (name, value) in &hints {
         if deciding.contains(&name.as_str()) {
             if !value.is_boolean() && !value.is_null() {
@@ -256,7 +257,7 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
                 Code::UnknownField,
                 format!(
                     "is not known, and decides no tier{}",
-                    near::meant(name, known())
+                    suggestions.meant(name, known())
                 ),
             ));
         }
