@@ -1,5 +1,5 @@
-//! Helm's life of a release that brings claw-api's Surface together with the definition of its
-//! kind: first install, upgrade, rollback, uninstall.
+//! The life cycle of a Helm release that contains claw-api's Surface together with the definition of
+//! its kind: first install, upgrade, rollback, uninstall.
 //!
 //! `cargo test -p toolcrib-e2e --features cluster --test first_install`, as root. It brings up a
 //! control plane of its own, which has no definitions; no pod runs there.
@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 use toolcrib_e2e::cluster::process::run;
 use toolcrib_e2e::cluster::{Cluster, Extent, Name, Progress};
-use toolcrib_e2e::platform::repository;
+use toolcrib_e2e::evidence::Evidence;
+use toolcrib_e2e::platform::{Platform, repository};
 
 const RELEASE: &str = "crib";
 const NAMESPACE: &str = "crib-system";
@@ -18,6 +19,8 @@ const HOOK: &str = "helm.sh/hook";
 struct Plane {
     name: Name,
     cluster: Cluster,
+    /// Dropped before the cluster is taken down.
+    evidence: Option<Evidence>,
 }
 
 impl Plane {
@@ -25,12 +28,23 @@ impl Plane {
         let name: Name = "first-install".parse()?;
         Cluster::down(&name, &Progress::silent())?;
         let cluster = Cluster::up_to(&name, Extent::ControlPlane, &Progress::stderr())?;
-        Ok(Plane { name, cluster })
+        let evidence = Evidence::of(&Platform::on(cluster.clone()), &[NAMESPACE]);
+        Ok(Plane {
+            name,
+            cluster,
+            evidence: Some(evidence),
+        })
     }
 
     fn helm(&self, arguments: &[&str]) -> Result<String> {
         let mut command = self.cluster.helm();
         run(command.args(arguments).args(["--namespace", NAMESPACE]))
+    }
+
+    /// Ends a test that has passed; without it the objects and events of the release's namespace are
+    /// printed.
+    fn passed(&self) -> Result<()> {
+        self.evidence.iter().try_for_each(Evidence::passed)
     }
 
     /// The command of docs/claw-api.md.
@@ -64,6 +78,7 @@ impl Plane {
 
 impl Drop for Plane {
     fn drop(&mut self) {
+        drop(self.evidence.take());
         if let Err(error) = Cluster::down(&self.name, &Progress::silent()) {
             eprintln!("cluster {} stays up: {error:#}", self.name);
         }
@@ -71,7 +86,7 @@ impl Drop for Plane {
 }
 
 #[test]
-fn claw_api_is_enabled_at_the_first_install_and_leaves_with_the_release() -> Result<()> {
+fn claw_api_is_enabled_at_the_first_install_and_removed_with_the_release() -> Result<()> {
     let plane = Plane::up()?;
     plane.upgrade(&["--set=clawApi.enabled=true,clawApi.consumers={trading}"])?;
     let installed = plane.surface()?;
@@ -90,7 +105,7 @@ fn claw_api_is_enabled_at_the_first_install_and_leaves_with_the_release() -> Res
 
     plane.helm(&["rollback", RELEASE, "1"])?;
     plane.surface()?;
-    // No upgrade has adopted it: it goes all the same.
+    // No upgrade has adopted the Surface; disabling claw-api deletes it nevertheless.
     plane.upgrade(&["--set=clawApi.enabled=false"])?;
     assert_eq!(plane.surfaces()?, [Value::Null; 0]);
     assert_eq!(
@@ -114,5 +129,5 @@ fn claw_api_is_enabled_at_the_first_install_and_leaves_with_the_release() -> Res
     assert_eq!(plane.surface()?["annotations"][HOOK], Value::Null);
     plane.helm(&["uninstall", RELEASE])?;
     assert_eq!(plane.surfaces()?, [Value::Null; 0]);
-    Ok(())
+    plane.passed()
 }

@@ -95,7 +95,8 @@ async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
     }
 }
 
-/// Runs every case of a folder; reports all failures at once.
+/// Runs every case of a folder; reports all failures at once. The cases share policies, since the API
+/// server takes seconds to compile them and a dry run takes milliseconds.
 async fn run(guard: &Guard, folder: &str) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/guard")

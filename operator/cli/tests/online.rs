@@ -262,13 +262,11 @@ async fn golden_cases_compile_to_the_same_online() {
     let client = client().await;
     define(&client).await;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compile/tests/cases");
-    let mut cases: Vec<PathBuf> = fs::read_dir(&root)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
+    // One test for all cases, one after the other: each one uses the whole API server, and the test
+    // counts the cases that it accepts.
+    let cases = toolcrib_golden::cases(&root, None);
     let mut whole = 0;
+    let mut differences = Vec::new();
     for case in &cases {
         let written = documents(case);
         let accepted = create(&client, &written).await;
@@ -281,9 +279,10 @@ async fn golden_cases_compile_to_the_same_online() {
             .filter(|one| api(&client, one).is_some())
             .count();
         whole += usize::from(ours == taken);
-        check(case, &accepted);
+        differences.extend(compare(case, &accepted));
         delete(&client, &accepted).await;
     }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
     // Most cases concern objects that the API server accepts.
     assert!(
         whole * 2 > cases.len(),
@@ -292,7 +291,17 @@ async fn golden_cases_compile_to_the_same_online() {
     );
 }
 
-fn check(case: &Path, accepted: &[Value]) {
+/// Returns the differences between the objects' files and the cluster.
+fn compare(case: &Path, accepted: &[Value]) -> Vec<String> {
+    let mut differences = Vec::new();
+    let mut same = |command: &str, offline: String, online: String| {
+        if offline != online {
+            differences.push(format!(
+                "{}: {command}\n    offline: {offline}\n    online:  {online}",
+                case.display()
+            ));
+        }
+    };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("objects.json");
     let list = json!({"apiVersion": "v1", "kind": "List", "items": accepted});
@@ -306,7 +315,7 @@ fn check(case: &Path, accepted: &[Value]) {
     for namespace in namespaces {
         let offline = answer(&["compile", "-f", file, "-n", namespace]);
         let online = answer(&["compile", "-n", namespace]);
-        assert_eq!(offline, online, "{}: {namespace}", case.display());
+        same(&format!("compile -n {namespace}"), offline, online);
     }
     for agent in accepted
         .iter()
@@ -315,15 +324,17 @@ fn check(case: &Path, accepted: &[Value]) {
         let name = agent["metadata"]["name"].as_str().unwrap();
         let asked = ["explain", name, "-n", namespace(agent), "-o", "json"];
         let offline = explained(&[&asked[..], &["-f", file]].concat());
-        assert_eq!(offline, explained(&asked), "{}: {name}", case.display());
+        let online = explained(&asked);
+        same(
+            &format!("explain {name}"),
+            offline.to_string(),
+            online.to_string(),
+        );
     }
     // Applying the same objects again changes nothing for any agent.
-    assert_eq!(
-        answer(&["plan", "-f", file]),
-        "nothing changes for any agent\n",
-        "{}",
-        case.display()
-    );
+    let unchanged = "nothing changes for any agent\n".to_string();
+    same("plan", unchanged, answer(&["plan", "-f", file]));
+    differences
 }
 
 /// Objects of the cluster that no object there refers to yet.
