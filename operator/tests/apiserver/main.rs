@@ -4,29 +4,10 @@
 //! apiserver`; `e2e/run test` does it with a cluster of its own. No Toolcrib may be
 //! installed there: two operators would report on the same Agents.
 
-mod alerts;
-mod budgets;
 mod chart;
-mod claw;
-mod crash_points;
-mod credentials;
-mod definitions;
-mod egress;
-mod example;
-mod faults;
-mod harness;
-mod hostile;
-mod lease;
-mod link;
-mod mistakes;
-mod neighbours;
-mod outcome;
-mod pods;
-mod reports;
-mod responder;
-mod rules;
-mod status;
-mod validation;
+mod control;
+mod objects;
+mod support;
 
 use std::collections::BTreeMap;
 

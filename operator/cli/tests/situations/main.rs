@@ -8,7 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 #[allow(dead_code, reason = "the operator's tests use the rest")]
-#[path = "../../../tests/apiserver/harness.rs"]
+#[path = "../../../tests/apiserver/support/harness.rs"]
 mod harness;
 mod mediator;
 mod page;

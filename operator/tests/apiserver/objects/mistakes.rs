@@ -6,7 +6,7 @@ use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use toolcrib_crds::{Agent, Surface, ToolGrant};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 use crate::{READS, tools};
 
 #[tokio::test(flavor = "multi_thread")]

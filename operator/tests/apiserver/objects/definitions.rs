@@ -5,10 +5,10 @@ use kube::api::{ApiResource, DeleteParams};
 use serde_json::Value;
 use toolcrib_crds::Surface;
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 
 const OTHER_TYPES: &str =
-    include_str!("../../../crds/tests/rules/surface-descriptor-of-other-types.yaml");
+    include_str!("../../../../crds/tests/rules/surface-descriptor-of-other-types.yaml");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_descriptor_of_any_content_is_stored_whole() {

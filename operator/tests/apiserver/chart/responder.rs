@@ -8,7 +8,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use toolcrib_crds::Agent;
 
-use crate::harness::{Harness, rendered};
+use crate::support::harness::{Harness, rendered};
 
 const USER: &str = "responder";
 const OWNER: &str = "gitops-owner";

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolGrant};
 use toolcrib_operator::lease::Timing;
 
-use crate::faults::{Fault, Faults};
-use crate::harness::{Controller, DEADLINE, Harness, free_port};
-use crate::outcome::{Outcome, difference, outcome, tools};
+use crate::support::faults::{Fault, Faults};
+use crate::support::harness::{Controller, DEADLINE, Harness, free_port};
+use crate::support::outcome::{Outcome, difference, outcome, tools};
 
 /// Bound on the writes of a scenario; none has nearly as many.
 const MOST_WRITES: usize = 80;

@@ -4,7 +4,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn declared_egress_creates_updates_and_deletes_a_network_policy() {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use toolcrib_crds::{Surface, ToolGrant};
 use toolcrib_operator::webhook;
 
-use crate::harness::{Harness, free_port};
+use crate::support::harness::{Harness, free_port};
 
 struct ValidatingWebhook {
     harness: Harness,

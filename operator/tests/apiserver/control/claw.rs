@@ -15,8 +15,8 @@ use toolcrib_mediation::http_call;
 use toolcrib_operator::claw::descriptor::descriptor;
 use toolcrib_operator::controller::ClawScope;
 
-use crate::harness::{Harness, rendered};
-use crate::pods;
+use crate::support::harness::{Harness, rendered};
+use crate::support::pods;
 
 const TOKEN: &str = "auditor-6f0c2b9e-41aa";
 const VERBS: [&str; 4] = ["list_agents", "get_agent", "explain_tool", "recent_calls"];

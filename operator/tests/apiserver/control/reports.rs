@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::LONGEST_REPORT;
 
-use crate::harness::Harness;
-use crate::pods::{self, AUDIENCE};
+use crate::support::harness::Harness;
+use crate::support::pods::{self, AUDIENCE};
 use crate::{READS, tools};
 
 #[tokio::test(flavor = "multi_thread")]

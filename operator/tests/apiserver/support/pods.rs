@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 
 /// Audience of the tokens for the link.
 pub const AUDIENCE: &str = "toolcrib.dev/link";

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use toolcrib_operator::metrics::{PREFIX, PROJECT, PROMISES, ROWS, Row};
 
-use crate::harness::rendered;
+use crate::support::harness::rendered;
 
 fn rules(settings: &[&str]) -> Vec<Value> {
     let mut objects = rendered(settings);
@@ -27,7 +27,7 @@ fn metrics() -> BTreeSet<String> {
                 .map(move |suffix| format!("{prefix}_{}{suffix}", row.name))
         })
     };
-    let mediator = include_str!("../../../docs/metrics.md")
+    let mediator = include_str!("../../../../docs/metrics.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
         .map(str::to_owned);

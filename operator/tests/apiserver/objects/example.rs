@@ -8,7 +8,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use toolcrib_crds::{Agent, Surface, ToolGrant};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 use crate::{ALL, Files, READS, sorted, tools};
 
 #[tokio::test(flavor = "multi_thread")]

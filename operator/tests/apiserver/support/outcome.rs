@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 
 /// Objects by `Kind name`.
 pub type Outcome = BTreeMap<String, Value>;

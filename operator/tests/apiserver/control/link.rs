@@ -35,8 +35,8 @@ use toolcrib_sidecar::metrics::Metrics;
 use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
 
-use crate::harness::{DEADLINE, Harness, free_port};
-use crate::pods::{self, AUDIENCE};
+use crate::support::harness::{DEADLINE, Harness, free_port};
+use crate::support::pods::{self, AUDIENCE};
 use crate::{ALL, READS, sorted, tools};
 
 /// The mediator's end of the link, with its loaded files.

@@ -4,7 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_lease_is_created_and_removed_with_the_installation() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolcrib_crds::{Agent, Surface};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 
 fn surface(namespace: &str, name: &str, filler: Value) -> Value {
     let descriptor = json!({"version": 2, "tools": [], "filler": filler});

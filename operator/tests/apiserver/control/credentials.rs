@@ -5,7 +5,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use toolcrib_crds::{Agent, Surface};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 use crate::{Files, READS, tools};
 
 #[tokio::test(flavor = "multi_thread")]

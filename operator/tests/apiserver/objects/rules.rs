@@ -10,7 +10,7 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_and_the_offline_evaluator_agree() {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, rendered, rendered_for_cluster};
+use crate::support::harness::{Harness, rendered, rendered_for_cluster};
 
 fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let is = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use toolcrib_crds::{Agent, Surface, ToolGrant};
 use toolcrib_operator::lease::Timing;
 
-use crate::faults::Faults;
-use crate::harness::Harness;
+use crate::support::faults::Faults;
+use crate::support::harness::Harness;
 use crate::{READS, tools};
 
 fn secret(name: &str, namespace: &str, host: &str, token: &str) -> Value {
@@ -425,7 +425,7 @@ async fn a_flood_in_one_namespace_does_not_delay_another() {
             .await
             .expect("one of many");
     }
-    let lakes = |log: &[crate::faults::RequestLog]| {
+    let lakes = |log: &[crate::support::faults::RequestLog]| {
         let path = format!("/namespaces/{lake}/secrets");
         let made = log
             .iter()

@@ -10,8 +10,8 @@ use serde_json::json;
 use toolcrib_crds::{Agent, Surface, ToolGrant};
 use toolcrib_operator::lease::Timing;
 
-use crate::faults::Faults;
-use crate::harness::Harness;
+use crate::support::faults::Faults;
+use crate::support::harness::Harness;
 use crate::{READS, tools};
 
 /// Go's own decoder stops at 10,000 levels, so an API server accepts this many.

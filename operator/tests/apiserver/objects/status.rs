@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
-use crate::harness::Harness;
+use crate::support::harness::Harness;
 
 /// The command that writes `status/expected.yaml`.
 const COMMAND: &str = "UPDATE_EXPECT=1 cargo test -p toolcrib-operator --all-features --test \
@@ -28,7 +28,7 @@ const TOOLS: usize = 70;
 async fn status_lists_each_agents_tools_with_reasons() {
     let mut harness = Harness::new().await;
     harness.resync = std::time::Duration::from_millis(500);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver/status");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apiserver/objects/status");
     let objects = std::fs::read_to_string(folder.join("objects.yaml")).expect("objects");
     harness.apply_yaml(&objects).await;
     harness.apply(shoal()).await;

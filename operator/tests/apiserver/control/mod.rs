@@ -1,0 +1,9 @@
+//! The controller over time: faults at every write, its lease, the link, claw-api, other namespaces.
+
+mod claw;
+mod crash_points;
+mod credentials;
+mod lease;
+mod link;
+mod neighbours;
+mod reports;

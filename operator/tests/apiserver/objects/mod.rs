@@ -1,0 +1,11 @@
+//! The kinds: what the API server and the webhook accept, and what the controller writes.
+
+mod budgets;
+mod definitions;
+mod egress;
+mod example;
+mod hostile;
+mod mistakes;
+mod rules;
+mod status;
+mod validation;
