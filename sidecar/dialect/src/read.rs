@@ -152,6 +152,18 @@ pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, D
     Ok(array.edit(raw, |_| Change::Keep, &[(array.items.len(), more)]))
 }
 
+/// Appends our tools to the member `tools`; `None` if there are none.
+pub(crate) fn declared_tools(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Option<String>, DialectError> {
+    match edits.tools.elements() {
+        Some(more) => appended(present(text, fields, "tools"), &[more]).map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Sets `stream` as the edits require; switches it off only if the runner had set it.
 pub(crate) fn streamed(fields: &Object, edits: &Edits) -> (&'static str, Option<String>) {
     let value = match edits.stream {

@@ -3,8 +3,8 @@
 use super::reply;
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    appended, edited_history, edits_history, elements, present, renamed, scan_object, streamed,
-    text_of, with_document, with_members,
+    appended, declared_tools, edited_history, edits_history, elements, present, renamed,
+    scan_object, streamed, text_of, with_document, with_members,
 };
 use crate::view::RequestView;
 use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit, ToolDeclaration};
@@ -121,17 +121,6 @@ fn edited_system(
         ("text", json::quote(document)),
     ]);
     appended(Some(blocks), &[block]).map(Some)
-}
-
-fn declared_tools(
-    text: &str,
-    fields: &Object,
-    edits: &Edits,
-) -> Result<Option<String>, DialectError> {
-    match edits.tools.elements() {
-        Some(more) => appended(present(text, fields, "tools"), &[more]).map(Some),
-        None => Ok(None),
-    }
 }
 
 pub(crate) fn declaration(tool: &ToolDeclaration) -> String {

@@ -3,8 +3,8 @@
 use super::{history, item};
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    appended, edit_member, edited_history, edits_history, elements, present, renamed, streamed,
-    text_of, with_document, with_members,
+    declared_tools, edit_member, edited_history, edits_history, elements, present, renamed,
+    streamed, text_of, with_document, with_members,
 };
 use crate::view::RequestView;
 use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
@@ -83,17 +83,6 @@ fn whole_conversation(text: &str, fields: &Object) -> Result<(), DialectError> {
     match present(text, fields, "background") {
         Some("true") => Err(DialectError::FieldRefused("background".into())),
         _ => Ok(()),
-    }
-}
-
-fn declared_tools(
-    text: &str,
-    fields: &Object,
-    edits: &Edits,
-) -> Result<Option<String>, DialectError> {
-    match edits.tools.elements() {
-        Some(more) => appended(present(text, fields, "tools"), &[more]).map(Some),
-        None => Ok(None),
     }
 }
 
