@@ -2,6 +2,7 @@
 //!
 //! The call runs in a task of its own, so that it is recorded even if the client disconnects.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use toolcrib_mcp::revision::Form;
 use toolcrib_mcp::{Fault, Raw, ReplyBody, raw, reply};
-use toolcrib_mediation::{DirectCall, PresentedTools, RunnerError};
+use toolcrib_mediation::{DirectCall, PresentedTools};
 
 use super::answer::{NOT_SERVED, Refusal, completed};
 use crate::app::App;
@@ -18,7 +19,7 @@ use crate::history::{Bodies, Body};
 use crate::model::Operation;
 use crate::request::caller::Caller;
 use crate::request::record::{self, HUNG_UP, RequestEnd, RequestSummary};
-use crate::request::stop::AccessWatch;
+use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::sessions::client::SessionCall;
 use crate::turn::dispatch::{cut_off, dispatch};
 
@@ -43,14 +44,6 @@ pub struct CallResponse {
     pub body: Vec<u8>,
 }
 
-/// The reason why a call has no result.
-enum StopReason {
-    /// The client has disconnected.
-    HungUp,
-    Cancelled,
-    Ended(RunnerError),
-}
-
 /// Runs a call. `None`: the task panicked, and it is unknown whether it had called the service.
 pub async fn call(app: Arc<App>, call: Call) -> Option<CallResponse> {
     let (to_client, waiting) = oneshot::channel();
@@ -67,7 +60,7 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
     let mut call = DirectCall::new(&presented, &identity, &request.name, &request.arguments);
     let started = request.caller.started;
     let mut waited = Duration::ZERO;
-    let mut stopped = None;
+    let mut stop = None;
     if let Some(managed) = call.start(started.elapsed()) {
         let timeout = now.version().map_or(Duration::ZERO, |version| {
             let policy = version.catalog.policy();
@@ -77,21 +70,26 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
         let waiting = Instant::now();
         tokio::select! {
             biased;
-            why = stop(&app, &request.caller, &mut request.running, &mut access, &mut to_client) => {
-                stopped = Some(why);
-            }
+            why = stopped(
+                &mut access,
+                &app.current,
+                &request.caller,
+                None,
+                to_client.closed(),
+                cancelled(&mut request.running),
+            ) => stop = Some(why),
             it = dispatch(&app, &request.caller, &managed, timeout) => {
                 call.finish(&it.outcome, it.display, it.latency, it.max_result_bytes);
             }
         }
         waited = waiting.elapsed();
     }
-    if stopped.is_some() {
+    if stop.is_some() {
         call.cut_short(started.elapsed());
         cut_off(&app);
     }
-    let answer = call.end(stopped.as_ref().map(StopReason::code));
-    let (http_status, answered) = match &stopped {
+    let answer = call.end(stop.as_ref().map(code));
+    let (http_status, answered) = match &stop {
         None => {
             let content = json!([{"type": "text", "text": answer.result}]);
             let members = [
@@ -103,9 +101,9 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
             let status = StatusCode::OK;
             (status.as_u16(), Some(CallResponse { status, body }))
         }
-        Some(StopReason::HungUp) => (HUNG_UP, None),
+        Some(StopReason::RunnerGone) => (HUNG_UP, None),
         Some(why) => {
-            let refusal = why.refusal(&request.id);
+            let refusal = refusal(why, &request.id);
             let (status, body) = (refusal.status, refusal.body());
             (status.as_u16(), Some(CallResponse { status, body }))
         }
@@ -142,46 +140,32 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
     }
 }
 
-/// Resolves when the call must not go on.
-async fn stop(
-    app: &App,
-    caller: &Caller,
-    running: &mut Option<SessionCall>,
-    access: &mut AccessWatch,
-    to_client: &mut oneshot::Sender<CallResponse>,
-) -> StopReason {
-    let cancelled = async {
-        match running {
-            Some(running) => running.cancelled().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = to_client.closed() => StopReason::HungUp,
-        () = cancelled => StopReason::Cancelled,
-        error = access.ended(&app.current, caller) => StopReason::Ended(error),
+/// Resolves when the client has cancelled the call.
+async fn cancelled(running: &mut Option<SessionCall>) {
+    match running {
+        Some(running) => running.cancelled().await,
+        None => pending().await,
     }
 }
 
-impl StopReason {
-    fn code(&self) -> &'static str {
-        match self {
-            StopReason::HungUp | StopReason::Cancelled => "canceled",
-            StopReason::Ended(error) => error.code.name(),
-        }
+fn code(why: &StopReason) -> &'static str {
+    match why {
+        // A call is never late: dispatch bounds it, and its result says so.
+        StopReason::RunnerGone | StopReason::Cancelled | StopReason::Late => "canceled",
+        StopReason::Ended(error) => error.code.name(),
     }
+}
 
-    fn refusal(&self, id: &Raw) -> Refusal {
-        let refusal = match self {
-            StopReason::HungUp | StopReason::Cancelled => {
-                let fault = Fault {
-                    data: Some(json!({"code": self.code(), "mayHaveRun": true})),
-                    ..Fault::new(NOT_SERVED, "the call was cancelled")
-                };
-                Refusal::new(StatusCode::OK, fault)
-            }
-            StopReason::Ended(error) => Refusal::from(error),
-        };
-        refusal.to(id)
-    }
+fn refusal(why: &StopReason, id: &Raw) -> Refusal {
+    let refusal = match why {
+        StopReason::RunnerGone | StopReason::Cancelled | StopReason::Late => {
+            let fault = Fault {
+                data: Some(json!({"code": code(why), "mayHaveRun": true})),
+                ..Fault::new(NOT_SERVED, "the call was cancelled")
+            };
+            Refusal::new(StatusCode::OK, fault)
+        }
+        StopReason::Ended(error) => Refusal::from(error),
+    };
+    refusal.to(id)
 }

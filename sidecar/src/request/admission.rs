@@ -137,6 +137,8 @@ async fn read_frames(
         let Ok(data) = frame.into_data() else {
             continue;
         };
+        // Not a `bounds::Buffer`: the caller keeps what arrived if this future is dropped at the
+        // body's deadline, and the room is held before the bytes are.
         if body.len() + data.len() > limit {
             return Err(too_large());
         }

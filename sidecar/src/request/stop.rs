@@ -13,6 +13,8 @@ use crate::request::caller::Caller;
 #[derive(Debug)]
 pub enum StopReason {
     RunnerGone,
+    /// The runner cancelled the request and waits for an answer.
+    Cancelled,
     /// The agent's files or the runner's token were withdrawn.
     Ended(RunnerError),
     Late,
@@ -42,19 +44,28 @@ impl AccessWatch {
     }
 }
 
-/// Resolves when the request must stop. `gone` resolves when the runner has disconnected. Cancel
-/// safe.
+/// Resolves when the request must stop. `gone` resolves when the runner has disconnected,
+/// `cancelled` when it has cancelled the request ([`pending`] if it cannot). Without a `deadline`,
+/// the work bounds itself. Cancel safe.
 pub async fn stopped(
     access: &mut AccessWatch,
     current: &CurrentConfig,
     caller: &Caller,
-    deadline: Instant,
+    deadline: Option<Instant>,
     gone: impl Future<Output = ()>,
+    cancelled: impl Future<Output = ()>,
 ) -> StopReason {
+    let late = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+            None => pending().await,
+        }
+    };
     tokio::select! {
         biased;
         () = gone => StopReason::RunnerGone,
+        () = cancelled => StopReason::Cancelled,
         error = access.ended(current, caller) => StopReason::Ended(error),
-        () = tokio::time::sleep_until(deadline.into()) => StopReason::Late,
+        () = late => StopReason::Late,
     }
 }

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -155,10 +156,11 @@ impl Drive {
                     &mut access,
                     &self.app.current,
                     &self.request.caller,
-                    deadline,
+                    Some(deadline),
                     self.to_runner.closed(),
+                    pending(),
                 ) => Wakeup::By(match why {
-                    StopReason::RunnerGone => Event::RunnerGone,
+                    StopReason::RunnerGone | StopReason::Cancelled => Event::RunnerGone,
                     StopReason::Ended(error) => Event::Ended(error),
                     StopReason::Late => {
                         self.connection = self.awaited.timed_out();

@@ -5,6 +5,7 @@
 //! The answer is read along for its usage, and kept for the record up to a bound. Neither delays a
 //! byte.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,8 +110,9 @@ pub async fn pass(
                 &mut access,
                 &app.current,
                 &request.caller,
-                bounds.deadline,
+                Some(bounds.deadline),
                 to_runner.closed(),
+                pending(),
             ) => Err(stopped),
             answered = app.models.stream(&app.outbound, provider_request) => Ok(answered),
         },
@@ -147,7 +149,7 @@ pub async fn pass(
                 last,
             )
         }
-        Err(StopReason::RunnerGone) => {
+        Err(StopReason::RunnerGone | StopReason::Cancelled) => {
             let passed = PassageEnd {
                 http_status: HUNG_UP,
                 error: Some("canceled"),
@@ -244,7 +246,7 @@ impl Relay<'_> {
             match self.chunk(&mut stream, access).await {
                 Ok(Some(chunk)) => next = Some(chunk),
                 Ok(None) => break,
-                Err(StopReason::RunnerGone) => error = Some("canceled"),
+                Err(StopReason::RunnerGone | StopReason::Cancelled) => error = Some("canceled"),
                 Err(StopReason::Ended(refusal)) => refused = Some(refusal),
                 Err(StopReason::Late) => refused = Some(self.bounds.late()),
             }
@@ -281,8 +283,9 @@ impl Relay<'_> {
                 access,
                 &self.app.current,
                 &self.request.caller,
-                self.bounds.deadline,
+                Some(self.bounds.deadline),
                 self.to_runner.closed(),
+                pending(),
             ) => Err(stopped),
             chunk = next_chunk(&mut stream.rest, silence) => chunk.map_err(|broken| {
                 self.connection = broken.logged(&stream.candidate.provider);
