@@ -73,7 +73,7 @@ pub fn mcp_stream(text: &str) -> Option<usize> {
     let chunk = bytes::Bytes::copy_from_slice(text.as_bytes());
     let chunks = stream::iter([Ok(chunk)]).boxed();
     let answer = mcp::http::from_stream(chunks, 7).now_or_never()?.ok()??;
-    Some(answer.to_string().len())
+    Some(answer.map_or(0, |result| result.get().len()))
 }
 
 /// Converts the tools that an MCP server lists to a Surface, and compares it with an empty one.
@@ -154,7 +154,7 @@ mod tests {
         assert!(image_descriptor(&described) > Some(0));
         assert!(tool_list(tools) > Some(0));
         assert_eq!(variables("FISH=trout\n"), Some(1));
-        assert!(mcp_stream("data: {\"id\":7,\"result\":{}}\n\n") > Some(0));
+        assert!(mcp_stream("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n") > Some(0));
         let list = r#"{"schemaVersion":2,"manifests":[{"mediaType":"m","digest":"sha256:1","size":1,"platform":{"os":"linux","architecture":"amd64"}}]}"#;
         assert_eq!(image_manifest(list), Some("sha256:1".len()));
         assert_eq!(image_config(r#"{"config":{"Labels":{"a":"b"}}}"#), Some(1));

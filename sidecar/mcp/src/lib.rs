@@ -3,10 +3,12 @@
 //!
 //! In reading order: [`message`] (JSON-RPC's envelope; contents stay unparsed bytes), [`revision`]
 //! (the two forms of the protocol, the required fields of a request in each, and the status of an
-//! error), [`header`] (values that stand in headers and in the body), [`code`] (errors).
+//! error), [`header`] (values that stand in headers and in the body), [`code`] (errors), [`client`]
+//! (requests of a client, and the answer among what a server sends).
 //!
 //! Not here: sockets, sessions, and the tools that the programs offer.
 
+pub mod client;
 pub mod code;
 pub mod header;
 pub mod message;

@@ -402,10 +402,14 @@ fn variables() -> Vec<Shape> {
 
 fn answers() -> Vec<Shape> {
     let mut shapes = vec![
-        numbered("other answers", "data: {\"id\":#,\"result\":{}}", "\n\n"),
+        numbered(
+            "other answers",
+            "data: {\"jsonrpc\":\"2.0\",\"id\":#,\"result\":{}}",
+            "\n\n",
+        ),
         repeated("events that are no JSON", "data: {\n\n"),
     ];
-    let answer = "data: {\"id\":7,\"result\":";
+    let answer = "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":";
     shapes.extend(within(json_values(), answer, "}\n\n"));
     shapes.extend(super::sse_shapes());
     shapes

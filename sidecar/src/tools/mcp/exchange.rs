@@ -9,22 +9,16 @@ use reqwest::{Method, RequestBuilder, Response};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use toolcrib_bounds::json::nests_within;
 use toolcrib_dialect::SseParser;
-use toolcrib_mcp::header::{
-    self as mcp_header, METHOD_HEADER, NAME_HEADER, SESSION_HEADER, VERSION_HEADER,
-};
-use toolcrib_mcp::revision::STATELESS;
+use toolcrib_mcp::client::{Answer, Protocol, ServerMessage, ServerRequest};
+use toolcrib_mcp::header::SESSION_HEADER;
 use toolcrib_mediation::{Certainty, ConnectionCause, ConnectionFailure, ResultCode, ToolFailure};
 use url::Url;
 
-use super::message::{Answer, ServerMessage, ServerRequest};
 use crate::metrics::Metrics;
 use crate::outbound::error;
 use crate::tools::{CLAW_ID, unanswered};
 
 pub const SESSION: HeaderName = HeaderName::from_static(SESSION_HEADER);
-const REVISION: HeaderName = HeaderName::from_static(VERSION_HEADER);
-const METHOD: HeaderName = HeaderName::from_static(METHOD_HEADER);
-const NAME: HeaderName = HeaderName::from_static(NAME_HEADER);
 
 /// Most bytes of everything that answers one message. The model sees some KiB; an image or a
 /// structured result may be long before it is cut.
@@ -46,53 +40,6 @@ pub struct Endpoint {
     /// The credential, marked sensitive.
     pub credential: Option<(HeaderName, HeaderValue)>,
     pub claw_id: HeaderValue,
-}
-
-/// The protocol of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    Stateless,
-    Handshake {
-        revision: &'static str,
-        session: Option<HeaderValue>,
-    },
-}
-
-impl Protocol {
-    pub fn has_session(&self) -> bool {
-        matches!(
-            self,
-            Protocol::Handshake {
-                session: Some(_),
-                ..
-            }
-        )
-    }
-
-    /// The headers that every message needs.
-    pub fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        match self {
-            Protocol::Stateless => {
-                headers.insert(REVISION, HeaderValue::from_static(STATELESS));
-            }
-            Protocol::Handshake { revision, session } => {
-                headers.insert(REVISION, HeaderValue::from_static(revision));
-                headers.extend(session.clone().map(|session| (SESSION, session)));
-            }
-        }
-        headers
-    }
-
-    /// The headers of a request; `name` is the tool's, if it is a call.
-    pub fn request_headers(&self, method: &'static str, name: Option<&str>) -> HeaderMap {
-        let mut headers = self.headers();
-        if *self == Protocol::Stateless {
-            headers.insert(METHOD, HeaderValue::from_static(method));
-            headers.extend(name.map(|name| (NAME, mcp_header::value(name))));
-        }
-        headers
-    }
 }
 
 impl Endpoint {
@@ -254,14 +201,12 @@ pub async fn exchange(
     let answer = std::str::from_utf8(&body)
         .ok()
         .filter(|_| is_json)
-        .and_then(read_message);
+        .and_then(|text| read_message(text, id));
     match answer {
-        Some(ServerMessage::Answer { id: to, answer }) if is_id(&to, id) => {
-            Ok(reply(ReplyContent::Answer(answer)))
-        }
+        Some(ServerMessage::Answer(answer)) => Ok(reply(ReplyContent::Answer(answer))),
         // The status is enough: some servers send no id with an error.
         _ if !status.is_success() => Ok(reply(ReplyContent::Http(body))),
-        Some(ServerMessage::Answer { .. }) => Err(ExchangeError::OtherId),
+        Some(ServerMessage::OtherAnswer(_)) => Err(ExchangeError::OtherId),
         Some(ServerMessage::Request(_) | ServerMessage::Notification) | None => {
             Err(ExchangeError::NotMcp)
         }
@@ -287,9 +232,9 @@ async fn answer_in_stream(
             if !is_message || event.data.is_empty() {
                 continue;
             }
-            match read_message(&event.data).ok_or(ExchangeError::NotMcp)? {
-                ServerMessage::Answer { id: to, answer } if is_id(&to, id) => return Ok(answer),
-                ServerMessage::Answer { .. } => return Err(ExchangeError::OtherId),
+            match read_message(&event.data, id).ok_or(ExchangeError::NotMcp)? {
+                ServerMessage::Answer(answer) => return Ok(answer),
+                ServerMessage::OtherAnswer(_) => return Err(ExchangeError::OtherId),
                 ServerMessage::Notification => {}
                 ServerMessage::Request(request) => {
                     requests += 1;
@@ -326,13 +271,9 @@ async fn refuse(
     }
 }
 
-fn is_id(text: &str, id: u64) -> bool {
-    text == id.to_string()
-}
-
-fn read_message(text: &str) -> Option<ServerMessage> {
+fn read_message(text: &str, id: u64) -> Option<ServerMessage> {
     nests_within(text, MAX_DEPTH)
-        .then(|| ServerMessage::read(text))
+        .then(|| ServerMessage::read(text, id))
         .flatten()
 }
 
@@ -371,7 +312,8 @@ impl AnswerReader<'_> {
     }
 }
 
-/// The permits for the bytes of one answer.
+/// The permits for the bytes of one answer. Counts the bytes itself: a stream is bounded as a whole
+/// and kept only in part, and a `bounds::Buffer` keeps what it counts.
 struct ReadPermits<'a> {
     bodies: &'a Semaphore,
     permits: Option<SemaphorePermit<'a>>,

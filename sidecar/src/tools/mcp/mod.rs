@@ -1,16 +1,16 @@
 //! A call of an MCP server over Streamable HTTP, in the revisions 2026-07-28 (stateless) and
 //! 2025-11-25 (`initialize`, perhaps a session).
 //!
-//! The only request is `tools/call`, for tools of the manifest: the list of tools is reviewed and
-//! compiled, never fetched. [`message`] and [`result`] are pure; [`exchange`] sends one message and
-//! reads the answer; [`servers`] caches the protocol and session of each server.
+//! Only `tools/call` is ever asked for, of the tools that the manifest names: the list of
+//! tools is reviewed and compiled, never fetched. The messages are those of
+//! [`toolcrib_mcp::client`]; [`result`] is pure; [`exchange`] sends one message and reads the
+//! reply; [`servers`] remembers the protocol of each server.
 //!
 //! Invariants: a session belongs to one server, credential and identity; a call is sent again
 //! only after a 404 to its session, which cannot have run it; every request of a server is refused;
 //! one deadline covers the whole call, and progress does not extend it.
 
 mod exchange;
-mod message;
 mod result;
 mod servers;
 
@@ -19,6 +19,7 @@ use std::sync::Arc;
 use http::header::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
+use toolcrib_mcp::client::RpcError;
 use toolcrib_mcp::code::UNSUPPORTED_VERSION;
 use toolcrib_mcp::header;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
@@ -29,7 +30,6 @@ use super::granted::GrantedTool;
 use super::services::Services;
 use super::{ToolContext, ToolOutput, ToolResult};
 use exchange::{Endpoint, ExchangeError, Reply, ReplyContent};
-use message::RpcError;
 use result::{CallResult, ResultFault};
 pub use servers::Servers;
 use servers::{Key, OpenError, OpenSession};

@@ -25,12 +25,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolcrib_bounds::digest::Parts;
 use toolcrib_manifest::ServiceSettings;
+use toolcrib_mcp::client::{self, Client, Protocol};
+use toolcrib_mcp::revision::Form;
 use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
 
-use super::exchange::{
-    Bounds, Endpoint, ExchangeError, Protocol, Reply, ReplyContent, SESSION, exchange,
-};
-use super::{Call, message};
+use super::Call;
+use super::exchange::{Bounds, Endpoint, ExchangeError, Reply, ReplyContent, SESSION, exchange};
 use crate::metrics::Metrics;
 use crate::single_flight::Flights;
 
@@ -46,6 +46,8 @@ const MAX_SERVERS: usize = 64;
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// Most bytes of a session's name, which is a token of the server.
 const MAX_SESSION: usize = 1024;
+
+const CLIENT: Client = Client::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
 
 /// The key of an entry: server, credential, identity, and the route to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -217,11 +219,11 @@ impl Servers {
     ) -> Result<Reply, ExchangeError> {
         let id = self.shared.next_id();
         let mut headers = protocol.request_headers("tools/call", Some(&call.name));
-        let is_stateless = *protocol == Protocol::Stateless;
-        if is_stateless {
+        let form = protocol.form();
+        if form == Form::Stateless {
             headers.extend(call.mirrored.iter().cloned());
         }
-        let body = message::call(id, &call.name, &call.arguments, is_stateless);
+        let body = CLIENT.call(id, &call.name, &call.arguments, form);
         let mut waiting = PendingRequest {
             shared: &self.shared,
             endpoint,
@@ -273,7 +275,7 @@ struct PendingRequest<'a> {
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         if !self.ended && *self.protocol != Protocol::Stateless {
-            let cancelled = message::cancelled(self.id);
+            let cancelled = client::cancelled(self.id);
             let headers = self.protocol.headers();
             self.shared.farewell(self.endpoint.post(headers, cancelled));
         }
@@ -367,7 +369,7 @@ impl ServersState {
 
     async fn greet(&self, endpoint: &Endpoint) -> Result<Protocol, OpenError> {
         let id = self.next_id();
-        let body = message::initialize(id);
+        let body = CLIENT.initialize(id);
         let reply = self.ask(endpoint, None, HeaderMap::new(), id, body).await?;
         let result = match reply.content {
             ReplyContent::Answer(Ok(result)) => result,
@@ -375,10 +377,10 @@ impl ServersState {
             ReplyContent::Http(_) => return Err(OpenError::Http(reply.status)),
         };
         let protocol = Protocol::Handshake {
-            revision: message::settled(&result).ok_or(OpenError::Revision)?,
+            revision: client::settled(&result).ok_or(OpenError::Revision)?,
             session: reply.session.map(session).transpose()?,
         };
-        let initialized = endpoint.post(protocol.headers(), message::initialized());
+        let initialized = endpoint.post(protocol.headers(), client::initialized());
         let sent = initialized.send().await.map_err(|error| {
             tracing::debug!(
                 error = error.without_url().to_string(),
@@ -398,7 +400,7 @@ impl ServersState {
         let id = self.next_id();
         let protocol = Protocol::Stateless;
         let headers = protocol.request_headers("server/discover", None);
-        let body = message::discover(id);
+        let body = CLIENT.discover(id);
         let asked = self.ask(endpoint, Some(&protocol), headers, id, body).await;
         let reply = match asked {
             Ok(reply) => reply,
@@ -408,7 +410,7 @@ impl ServersState {
             Err(error) => return Err(error.into()),
         };
         let is_stateless = match (reply.content, reply.status) {
-            (ReplyContent::Answer(Ok(result)), _) => message::speaks_stateless(&result),
+            (ReplyContent::Answer(Ok(result)), _) => client::lists_stateless(&result),
             (
                 ReplyContent::Http(_),
                 status @ (300..=399 | 401 | 403 | 408 | 425 | 429 | 502..=504),

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::{Value, json};
-use toolcrib_mcp::revision::{META, NEWEST_HANDSHAKE, STATELESS, implementation, request_meta};
+use serde_json::Value;
+use toolcrib_mcp::Raw;
+use toolcrib_mcp::client::{self, Client, Protocol, RpcError};
+use toolcrib_mcp::revision::{Form, HANDSHAKE};
 
 use super::{http::Http, stdio::Stdio};
 use crate::print::brief;
 
+const CLIENT: Client = Client::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
 /// Limit on pages: more than any server has, so that an endless list ends.
 const PAGES: usize = 64;
 const TOOLS: usize = 4096;
@@ -46,20 +49,27 @@ impl Server {
     }
 
     async fn list(&mut self) -> anyhow::Result<Vec<Value>> {
-        let is_greeted = match self.greet().await {
-            Ok(()) => true,
-            Err(error) if error.is::<ServerError>() => false,
+        let protocol = match self.greet().await {
+            Ok(protocol) => protocol,
+            Err(error) if error.is::<ServerError>() => Protocol::Stateless,
             Err(error) => return Err(error),
         };
+        let form = protocol.form();
+        if let Self::Http(http) = self {
+            http.speak(protocol);
+        }
+        if form == Form::Handshake {
+            self.notify(&client::initialized()).await?;
+        }
         let mut tools = Vec::new();
         let mut cursors = BTreeSet::new();
-        let mut params = json!({});
+        let mut cursor = None;
         for page in 0..PAGES {
-            if !is_greeted {
-                params[META] = request_meta(client_info());
-            }
             let id = u64::try_from(page)? + 2;
-            let mut result = self.ask(id, "tools/list", &params).await?;
+            let request = CLIENT.list_tools(id, cursor.as_deref(), form);
+            let result = self.ask(id, "tools/list", &request).await?;
+            let mut result: Value =
+                serde_json::from_str(result.get()).context("the server's answer to tools/list")?;
             let Some(Value::Array(more)) = result.get_mut("tools").map(Value::take) else {
                 bail!("the server's answer to tools/list has no list of tools");
             };
@@ -68,65 +78,50 @@ impl Server {
                 tools.len() <= TOOLS,
                 "the server lists more than {TOOLS} tools"
             );
-            let Some(cursor) = result.get("nextCursor").and_then(Value::as_str) else {
+            let Some(next) = result.get("nextCursor").and_then(Value::as_str) else {
                 return Ok(tools);
             };
             ensure!(
-                cursors.insert(cursor.to_owned()),
+                cursors.insert(next.to_owned()),
                 "the server's pages go in a circle"
             );
-            params = json!({"cursor": cursor});
+            cursor = Some(next.to_owned());
         }
         bail!("the server has more than {PAGES} pages of tools")
     }
 
-    async fn greet(&mut self) -> anyhow::Result<()> {
-        let params = json!({
-            "protocolVersion": NEWEST_HANDSHAKE,
-            "capabilities": {},
-            "clientInfo": client_info(),
-        });
-        let result = match self.ask(1, "initialize", &params).await {
-            Ok(result) => result,
-            Err(error) => {
-                if let Self::Http(http) = self {
-                    http.speak(STATELESS);
-                }
-                return Err(error);
-            }
+    /// Returns the protocol that the server settles on. Errors: [`ServerError`] if the server knows
+    /// no handshake.
+    async fn greet(&mut self) -> anyhow::Result<Protocol> {
+        let result = self.ask(1, "initialize", &CLIENT.initialize(1)).await?;
+        let revision = client::settled(&result).with_context(|| {
+            format!(
+                "the server's answer to initialize names none of the protocol versions {}",
+                HANDSHAKE.join(", ")
+            )
+        })?;
+        let session = match self {
+            Self::Http(http) => http.take_session(),
+            Self::Stdio(_) => None,
         };
-        let version = result["protocolVersion"].as_str();
-        let version =
-            version.context("the server's answer to initialize names no protocolVersion")?;
-        let done = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        Ok(Protocol::Handshake { revision, session })
+    }
+
+    async fn notify(&mut self, message: &str) -> anyhow::Result<()> {
         match self {
-            Self::Http(http) => {
-                http.speak(version);
-                http.notify(&done).await
-            }
-            Self::Stdio(stdio) => stdio.write(&done).await,
+            Self::Http(http) => http.notify(message).await,
+            Self::Stdio(stdio) => stdio.write(message).await,
         }
     }
 
-    async fn ask(&mut self, id: u64, method: &str, params: &Value) -> anyhow::Result<Value> {
-        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let mut answer = match self {
-            Self::Http(http) => http.ask(id, method, &request).await?,
-            Self::Stdio(stdio) => stdio.ask(id, &request).await?,
+    async fn ask(&mut self, id: u64, method: &'static str, request: &str) -> anyhow::Result<Raw> {
+        let answer = match self {
+            Self::Http(http) => http.ask(id, method, request).await?,
+            Self::Stdio(stdio) => stdio.ask(id, request).await?,
         };
-        if let Some(error) = answer.get("error") {
-            bail!(ServerError {
-                code: error["code"].as_i64().unwrap_or_default(),
-                message: brief(error["message"].as_str().unwrap_or_default()),
-            });
-        }
-        answer
-            .get_mut("result")
-            .map(Value::take)
-            .with_context(|| format!("the server's answer to {method} is none"))
+        answer.map_err(|RpcError { code, message }| {
+            let message = brief(&message);
+            ServerError { code, message }.into()
+        })
     }
-}
-
-fn client_info() -> Value {
-    implementation(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
 }

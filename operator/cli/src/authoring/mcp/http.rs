@@ -16,10 +16,10 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::Value;
 use toolcrib_bounds::Buffer;
 use toolcrib_dialect::SseParser;
-use toolcrib_mcp::header::{METHOD_HEADER, SESSION_HEADER, VERSION_HEADER};
-use toolcrib_mcp::revision::STATELESS;
+use toolcrib_mcp::client::{Answer, Protocol, ServerMessage};
+use toolcrib_mcp::header::SESSION_HEADER;
 
-use super::message::{MESSAGE, answers};
+use super::MESSAGE;
 use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -28,9 +28,12 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 pub struct Http {
     transport: Transport,
-    /// Headers of each request: the credential, then the session and the version.
+    /// The headers with the credential.
     headers: HeaderMap,
-    is_stateless: bool,
+    /// `None` before the handshake.
+    protocol: Option<Protocol>,
+    /// The session that the server began with its answer to the handshake.
+    session: Option<HeaderValue>,
 }
 
 enum Transport {
@@ -38,7 +41,7 @@ enum Transport {
     Proxy { client: kube::Client, path: String },
 }
 
-struct Answer {
+struct Response {
     status: StatusCode,
     headers: HeaderMap,
     body: Chunks,
@@ -65,7 +68,8 @@ impl Http {
         Ok(Self {
             transport: Transport::Url { client, url },
             headers,
-            is_stateless: false,
+            protocol: None,
+            session: None,
         })
     }
 
@@ -74,57 +78,82 @@ impl Http {
         Self {
             transport: Transport::Proxy { client, path },
             headers,
-            is_stateless: false,
+            protocol: None,
+            session: None,
         }
     }
 
-    /// Sets the revision that each further request names.
-    pub fn speak(&mut self, version: &str) {
-        self.is_stateless = version == STATELESS;
-        if let Ok(version) = HeaderValue::from_str(version) {
-            self.headers.insert(VERSION_HEADER, version);
-        }
+    /// Sets the protocol of each further request.
+    pub fn speak(&mut self, protocol: Protocol) {
+        self.protocol = Some(protocol);
     }
 
-    pub async fn notify(&self, message: &Value) -> anyhow::Result<()> {
+    /// Takes the session that the last answer began.
+    pub fn take_session(&mut self) -> Option<HeaderValue> {
+        self.session.take()
+    }
+
+    pub async fn notify(&self, message: &str) -> anyhow::Result<()> {
         let status = self.send(message, None).await?.status;
         ensure!(status.is_success(), "the server answered {status}");
         Ok(())
     }
 
-    /// Returns the message that answers. The request changes nothing, so it is sent once more if
+    /// Returns the answer to a request. The request changes nothing, so it is sent once more if
     /// the answer breaks off, as behind a proxy.
-    pub async fn ask(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
+    pub async fn ask(
+        &mut self,
+        id: u64,
+        method: &'static str,
+        request: &str,
+    ) -> anyhow::Result<Answer> {
         match self.ask_once(id, method, request).await {
             Err(error) if error.is::<TruncatedAnswer>() => self.ask_once(id, method, request).await,
             asked => asked,
         }
     }
 
-    async fn ask_once(&mut self, id: u64, method: &str, request: &Value) -> anyhow::Result<Value> {
+    async fn ask_once(
+        &mut self,
+        id: u64,
+        method: &'static str,
+        request: &str,
+    ) -> anyhow::Result<Answer> {
         let response = self.send(request, Some(method)).await?;
-        if let Some(session) = response.headers.get(SESSION_HEADER) {
-            self.headers.insert(SESSION_HEADER, session.clone());
-        }
+        self.session = response.headers.get(SESSION_HEADER).cloned();
         let status = response.status;
         let is_stream = response
             .headers
             .get(CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let answer = match is_stream {
-            true => from_stream(response.body, id).await?,
-            false => from_document(response.body).await?,
+        let document = match is_stream {
+            true => match from_stream(response.body, id).await? {
+                Some(answer) => return Ok(answer),
+                None => None,
+            },
+            false => {
+                let text = text(response.body).await?;
+                match ServerMessage::read(&text, id) {
+                    Some(ServerMessage::Answer(answer)) => return Ok(answer),
+                    // Its id is null, if the server could not parse the request.
+                    Some(ServerMessage::OtherAnswer(Err(error))) => return Ok(Err(error)),
+                    Some(
+                        ServerMessage::OtherAnswer(Ok(_))
+                        | ServerMessage::Request(_)
+                        | ServerMessage::Notification,
+                    )
+                    | None => serde_json::from_str::<Value>(&text).ok(),
+                }
+            }
         };
-        // The id of an error may be null, if the server could not parse the request.
-        match answer {
-            Some(answer) if answers(&answer, id) || is_error(&answer) => Ok(answer),
+        match document {
             // An answer of the API server: the user may not use the proxy, or the Service has no
             // pod.
-            Some(answer)
+            Some(document)
                 if matches!(self.transport, Transport::Proxy { .. })
-                    && answer["kind"] == "Status" =>
+                    && document["kind"] == "Status" =>
             {
-                let message = answer["message"].as_str().unwrap_or_default();
+                let message = document["message"].as_str().unwrap_or_default();
                 bail!("the API server answered {status}: {}", brief(message))
             }
             _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
@@ -132,9 +161,9 @@ impl Http {
                     "the server answered {status}: give a credential with --token-file or --header-file"
                 )
             }
-            Some(answer) => bail!(
+            Some(document) => bail!(
                 "the server answered {status}, and no MCP message: {}; is it an MCP server?",
-                brief(&answer.to_string())
+                brief(&document.to_string())
             ),
             None => bail!(
                 "the server answered {status}, and no message: is this the URL of an MCP server?"
@@ -146,44 +175,51 @@ impl Http {
     /// the API server's proxy needs a further right.
     pub async fn end(&self) {
         if let Transport::Url { client, url } = &self.transport
-            && self.headers.contains_key(SESSION_HEADER)
+            && let Some(protocol) = &self.protocol
+            && protocol.has_session()
         {
-            let request = client.delete(url.clone()).headers(self.headers.clone());
+            let headers = self.headers.clone();
+            let request = client.delete(url.clone()).headers(headers);
+            let request = request.headers(protocol.headers());
             // Both errors are ignored: the session ends by itself later.
             tokio::time::timeout(FAREWELL, request.send()).await.ok();
         }
     }
 
-    async fn send(&self, message: &Value, method: Option<&str>) -> anyhow::Result<Answer> {
+    async fn send(&self, message: &str, method: Option<&'static str>) -> anyhow::Result<Response> {
         let mut headers = self.headers.clone();
+        if let Some(protocol) = &self.protocol {
+            let of_protocol = match method {
+                Some(method) => protocol.request_headers(method, None),
+                None => protocol.headers(),
+            };
+            headers.extend(of_protocol);
+        }
         let accept = HeaderValue::from_static("application/json, text/event-stream");
         headers.insert(ACCEPT, accept);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(method) = method.filter(|_| self.is_stateless) {
-            headers.insert(METHOD_HEADER, HeaderValue::from_str(method)?);
-        }
         match &self.transport {
             Transport::Url { client, url } => {
                 let request = client.post(url.clone()).headers(headers);
-                let sent = request.body(message.to_string()).send().await;
+                let sent = request.body(message.to_owned()).send().await;
                 let response = sent
                     .map_err(reqwest::Error::without_url)
                     .with_context(|| format!("{url} cannot be asked"))?;
-                Ok(Answer {
+                Ok(Response {
                     status: response.status(),
                     headers: response.headers().clone(),
                     body: broken_off(response.bytes_stream().map_err(Into::into)),
                 })
             }
             Transport::Proxy { client, path } => {
-                let body = Body::from(message.to_string().into_bytes());
+                let body = Body::from(message.to_owned().into_bytes());
                 let mut request = Request::post(path).body(body)?;
                 *request.headers_mut() = headers;
                 let sent = client.send(request).await;
                 let response = sent.context("the API server cannot be asked")?;
                 let (parts, body) = response.into_parts();
                 let chunks = body.into_data_stream();
-                Ok(Answer {
+                Ok(Response {
                     status: parts.status,
                     headers: parts.headers,
                     body: broken_off(chunks.map_err(|error| anyhow::anyhow!(error))),
@@ -199,35 +235,29 @@ fn broken_off(chunks: impl Stream<Item = anyhow::Result<Bytes>> + Send + 'static
         .boxed()
 }
 
-/// Reads the body as JSON; `None` if it is not JSON.
-async fn from_document(mut chunks: Chunks) -> anyhow::Result<Option<Value>> {
+/// Reads the body as text; bytes that are not UTF-8 are replaced.
+async fn text(mut chunks: Chunks) -> anyhow::Result<String> {
     let mut body = Buffer::new(MESSAGE);
     while let Some(chunk) = chunks.try_next().await? {
         body.push(&chunk).context("the server's answer")?;
     }
-    Ok(serde_json::from_slice(&body.into_bytes()).ok())
-}
-
-/// Whether this is a JSON-RPC error: an object with a code. Other services use `error`
-/// differently.
-fn is_error(answer: &Value) -> bool {
-    answer["error"]["code"].is_i64()
+    Ok(String::from_utf8_lossy(&body.into_bytes()).into_owned())
 }
 
 /// Returns the first event that answers. Others are notifications, or requests, which are ignored.
-pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<Value>> {
+pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<Answer>> {
     let mut parser = SseParser::new(MESSAGE);
+    // Counts by itself: the bytes are bounded together, and none of them is kept.
     let mut read = 0;
     while let Some(chunk) = chunks.try_next().await? {
         read += chunk.len();
         ensure!(read <= MESSAGE, "the server's answer is too long");
         let events = parser.push(&chunk);
         let events = events.context("the server's answer is no stream of events")?;
-        let mut messages = events
-            .iter()
-            .filter_map(|event| serde_json::from_str(&event.data).ok());
-        if let Some(answer) = messages.find(|it| answers(it, id)) {
-            return Ok(Some(answer));
+        for event in events {
+            if let Some(ServerMessage::Answer(answer)) = ServerMessage::read(&event.data, id) {
+                return Ok(Some(answer));
+            }
         }
     }
     Ok(None)
@@ -236,20 +266,20 @@ pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<V
 #[cfg(test)]
 mod tests {
     use futures::stream;
-    use serde_json::json;
 
     use super::*;
 
     #[tokio::test]
     async fn any_chunking_of_a_stream_gives_the_same_answer() {
-        let text = ": hello\r\n\r\nevent: message\r\ndata: {\"id\": 6}\r\rdata: {\"id\": 7,\ndata: \"result\": \"größer\"}\n\n";
+        let text = ": hello\r\n\r\nevent: message\r\ndata: {\"id\": 6}\r\rdata: {\"jsonrpc\": \"2.0\", \"id\": 7,\ndata: \"result\": \"größer\"}\n\n";
         for size in 1..=text.len() {
             let chunks = text.as_bytes().chunks(size);
             let chunks: Vec<_> = chunks
                 .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
                 .collect();
             let answer = from_stream(stream::iter(chunks).boxed(), 7).await.unwrap();
-            assert_eq!(answer, Some(json!({"id": 7, "result": "größer"})), "{size}");
+            let result = answer.unwrap().unwrap();
+            assert_eq!(result.get(), r#""größer""#, "{size}");
         }
     }
 }

@@ -7,6 +7,8 @@
 
 pub mod client;
 pub mod http;
-pub mod message;
 pub mod stdio;
 pub mod tools;
+
+/// Longest message of a server, in bytes.
+const MESSAGE: usize = 16 * 1024 * 1024;

@@ -4,12 +4,11 @@ use std::ffi::OsString;
 use std::process::Stdio as Pipe;
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use toolcrib_mcp::code::METHOD_NOT_FOUND;
+use toolcrib_mcp::client::{Answer, ServerMessage};
 
-use super::message::{MESSAGE, answers};
+use super::MESSAGE;
 
 pub struct Stdio {
     /// The child process, which is killed on drop.
@@ -38,14 +37,14 @@ impl Stdio {
         })
     }
 
-    pub async fn write(&mut self, message: &Value) -> anyhow::Result<()> {
-        let line = message.to_string() + "\n";
+    pub async fn write(&mut self, message: &str) -> anyhow::Result<()> {
+        let line = message.to_owned() + "\n";
         let written = self.stdin.write_all(line.as_bytes()).await;
         written.context("the program does not read what it is asked")
     }
 
-    /// Returns the message that answers; requests of the program are refused meanwhile.
-    pub async fn ask(&mut self, id: u64, request: &Value) -> anyhow::Result<Value> {
+    /// Returns the answer to a request; requests of the program are refused meanwhile.
+    pub async fn ask(&mut self, id: u64, request: &str) -> anyhow::Result<Answer> {
         self.write(request).await?;
         loop {
             let mut line = Vec::new();
@@ -57,16 +56,12 @@ impl Stdio {
                 line.ends_with(b"\n") || line.len() < MESSAGE,
                 "the program's answer is too long"
             );
-            let Ok(message) = serde_json::from_slice::<Value>(&line) else {
-                continue;
-            };
-            if answers(&message, id) {
-                return Ok(message);
-            }
-            if let (Some(asked), Some(_)) = (message.get("id"), message.get("method")) {
-                let error = json!({"code": METHOD_NOT_FOUND, "message": "not offered here"});
-                self.write(&json!({"jsonrpc": "2.0", "id": asked, "error": error}))
-                    .await?;
+            // Other lines are output that is no message, which some programs write.
+            let message = std::str::from_utf8(&line).ok();
+            match message.and_then(|text| ServerMessage::read(text, id)) {
+                Some(ServerMessage::Answer(answer)) => return Ok(answer),
+                Some(ServerMessage::Request(request)) => self.write(&request.reply()).await?,
+                Some(ServerMessage::OtherAnswer(_) | ServerMessage::Notification) | None => {}
             }
         }
     }
