@@ -87,6 +87,23 @@ pub fn decode_own<T: DeserializeOwned + JsonSchema>(
     })
 }
 
+/// Returns an object's text without `metadata.managedFields`, which are as deep as the object and
+/// not used here.
+pub fn without_managed_fields(text: &str) -> Result<String, serde_json::Error> {
+    type Members<'a> = BTreeMap<String, &'a RawValue>;
+    let mut object: Members<'_> = serde_json::from_str(text)?;
+    let metadata = match object.get("metadata") {
+        None => return Ok(text.to_owned()),
+        Some(metadata) => {
+            let mut metadata: Members<'_> = serde_json::from_str(metadata.get())?;
+            metadata.remove("managedFields");
+            RawValue::from_string(serde_json::to_string(&metadata)?)?
+        }
+    };
+    object.insert("metadata".to_owned(), &metadata);
+    serde_json::to_string(&object)
+}
+
 /// Decodes `text`; an error carries the path from the root.
 fn located<'a, T: DeserializeOwned>(
     text: &'a str,

@@ -44,7 +44,9 @@ pub use authority::{FeedRule, SurfaceName, ToolRule};
 pub use conditions::{
     ConditionStatus, ConditionType, HasConditions, ReasonName, StateReason, condition, set,
 };
-pub use decode::{DecodeError, decode, decode_own, decode_part, known_fields};
+pub use decode::{
+    DecodeError, decode, decode_own, decode_part, known_fields, without_managed_fields,
+};
 pub use definitions::{GROUP, VERSION, definitions};
 pub use duration::{DurationError, DurationText};
 pub use model_provider::{

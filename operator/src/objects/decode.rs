@@ -298,7 +298,7 @@ fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json:
         return Ok(DecodedObject::weighing(object, weight));
     }
     // Only the managed fields may be nested too deep.
-    let text_of_rest = without_managed_fields(text)?;
+    let text_of_rest = toolcrib_crds::without_managed_fields(text)?;
     match toolcrib_crds::decode::<K>(&K::kind(&()), &text_of_rest) {
         Ok(object) => Ok(DecodedObject::weighing(object, weight)),
         Err(error) => bare(Code::Undecodable, error.to_string()),
@@ -343,17 +343,6 @@ pub fn note_undecodable(inputs: &mut Inputs, kind: Kind, object: ObjectRef, why:
     } else {
         inputs.set_undecodable(kind, object, why.reason.clone());
     }
-}
-
-fn without_managed_fields(text: &str) -> Result<String, serde_json::Error> {
-    let mut object: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)?;
-    if let Some(metadata) = object.get("metadata") {
-        let mut metadata: BTreeMap<String, Box<RawValue>> = serde_json::from_str(metadata.get())?;
-        metadata.remove("managedFields");
-        let metadata = RawValue::from_string(serde_json::to_string(&metadata)?)?;
-        object.insert("metadata".to_owned(), metadata);
-    }
-    serde_json::to_string(&object)
 }
 
 #[derive(Deserialize)]

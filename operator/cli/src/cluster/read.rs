@@ -1,7 +1,7 @@
 //! Reads lists and single objects. Each object is decoded by itself, so an object that cannot be
 //! decoded does not end the list.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
@@ -185,28 +185,12 @@ fn decode<K: Resource<DynamicType = ()> + DeserializeOwned>(
         namespace: String,
     }
     let Name { name, namespace } = serde_json::from_str::<MetadataOnly>(text)?.metadata;
-    let text = without_managed_fields(text)?;
+    let text = toolcrib_crds::without_managed_fields(text)?;
     let object = toolcrib_crds::decode(&K::kind(&()), &text).map_err(|error| error.to_string());
     Ok(ListItem {
         key: ObjectRef::new(namespace, name),
         object,
     })
-}
-
-/// Removes the managed fields: they are as deep as the object, and not used here.
-fn without_managed_fields(text: &str) -> Result<String, serde_json::Error> {
-    type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
-    let mut object: Members<'_> = serde_json::from_str(text)?;
-    let metadata = match object.get("metadata") {
-        None => return Ok(text.to_owned()),
-        Some(metadata) => {
-            let mut metadata: Members<'_> = serde_json::from_str(metadata.get())?;
-            metadata.remove("managedFields");
-            RawValue::from_string(serde_json::to_string(&metadata)?)?
-        }
-    };
-    object.insert("metadata", &metadata);
-    serde_json::to_string(&object)
 }
 
 #[cfg(test)]
