@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use sha2::{Digest, Sha256};
+use toolcrib_bounds::digest::Parts;
 
 const CONTROLLER: &str = "toolcrib.dev/controller";
 /// Most bytes of a note that the API server accepts.
@@ -101,17 +101,16 @@ fn event(
         Occasion::Change { version } => ("Normal", version),
     };
     let note = toolcrib_bounds::cut(&warning.note, NOTE).into_owned();
-    let mut hash = Sha256::new();
+    let mut hash = Parts::default();
     for part in [
         about.uid.as_deref().unwrap_or_default(),
         &warning.reason,
         &note,
         version,
     ] {
-        hash.update(part.as_bytes());
-        hash.update([0]);
+        hash.push(part);
     }
-    let hash = hex::encode(&hash.finalize()[..8]);
+    let hash = hex::encode(&hash.digest()[..8]);
     let name = about.name.clone().unwrap_or_default();
     Event {
         metadata: ObjectMeta {
