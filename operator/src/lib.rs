@@ -7,6 +7,7 @@
 
 pub mod certificates;
 pub mod claw;
+pub mod cluster_args;
 mod compressed;
 pub mod controller;
 #[doc(hidden)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use toolcrib_compile::{NetworkSettings, ObjectRef};
 use toolcrib_crds::EgressRule;
-use toolcrib_manifest::dns::CLUSTER_DOMAIN;
 use toolcrib_manifest::{ClusterDomain, NameServer};
 
 use crate::claw::ClawScope;
+use crate::cluster_args::ClusterArgs;
 use crate::objects::stores::SecretScope;
 
 /// Memory limit of the chart, in bytes.
@@ -19,9 +19,8 @@ const MIN_MEMORY_LIMIT: u64 = 64 * 1024 * 1024;
 /// Flags of `toolcrib-operator controller`. Each can be given by an environment variable.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The operator's own namespace: lease, certificates.
-    #[arg(long, env = "TOOLCRIB_NAMESPACE", default_value = "toolcrib-system")]
-    pub namespace: String,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Name of this pod: the lease's holder; the leader labels its pod.
     #[arg(long, env = "POD_NAME")]
     pub pod_name: String,
@@ -36,16 +35,6 @@ pub struct Args {
     /// release runs, which answers the plain paths only, no secret path is set.
     #[arg(long, env = "TOOLCRIB_WEBHOOK_PODS", default_value = "")]
     pub webhook_pods: String,
-    /// Name of the webhook's Service, for its certificate.
-    #[arg(
-        long,
-        env = "TOOLCRIB_WEBHOOK_SERVICE",
-        default_value = "toolcrib-webhook"
-    )]
-    pub webhook_service: String,
-    /// Name of the link's Service: in its certificate and in every agent.json.
-    #[arg(long, env = "TOOLCRIB_LINK_SERVICE", default_value = "toolcrib-link")]
-    pub link_service: String,
     /// Port of the link's Service.
     #[arg(long, env = "TOOLCRIB_LINK_SERVICE_PORT", default_value_t = 443)]
     pub link_service_port: u16,
@@ -96,10 +85,6 @@ pub struct Args {
         default_value = "namespace"
     )]
     pub claw_api_scope: ClawScope,
-    /// Hosts that no surface or provider may have, besides the API server's and the
-    /// operator's own.
-    #[arg(long, env = "TOOLCRIB_REFUSED_HOSTS", value_delimiter = ',')]
-    pub refused_hosts: Vec<String>,
     /// Egress to the name servers, which `egress: Declared` opens to every agent: egress rules
     /// as in `Agent.spec.extraEgress`, as JSON. Left out: the pods of kube-dns, and the
     /// cache on the node at 169.254.20.10.
@@ -114,13 +99,6 @@ pub struct Args {
         value_parser = NameServer::outside
     )]
     pub name_servers: Vec<NameServer>,
-    /// The cluster's domain, the suffix of `name.namespace.svc`.
-    #[arg(
-        long,
-        env = "TOOLCRIB_CLUSTER_DOMAIN",
-        default_value = CLUSTER_DOMAIN
-    )]
-    pub cluster_domain: ClusterDomain,
     /// Address ranges inside the cluster, separated by commas. With `egress: Declared`, a url
     /// with a host name opens none of them. Left out: all private and link-local ranges.
     #[arg(long, env = "TOOLCRIB_CLUSTER_RANGES", value_delimiter = ',')]
@@ -207,14 +185,14 @@ impl From<Args> for Settings {
                         .collect(),
                 )
             },
-            namespace: args.namespace,
+            namespace: args.cluster.namespace,
             pod_name: args.pod_name,
             lease: args.lease,
             lease_timing: crate::lease::Timing::default(),
             webhook_config_name: Some(args.webhook_config_name).filter(|name| !name.is_empty()),
             webhook_pods: args.webhook_pods,
-            webhook_service: args.webhook_service,
-            link_service: args.link_service,
+            webhook_service: args.cluster.webhook_service,
+            link_service: args.cluster.link_service,
             link_service_port: args.link_service_port,
             certificate_secret: args.certificate_secret,
             listen: args.listen,
@@ -225,12 +203,12 @@ impl From<Args> for Settings {
                 surface: args.claw_api_surface,
                 scope: args.claw_api_scope,
             }),
-            refused_hosts: args.refused_hosts,
+            refused_hosts: args.cluster.refused_hosts,
             dns_egress: args
                 .dns_egress
                 .map_or_else(|| NetworkSettings::default().dns, |rules| rules.0),
             name_servers: args.name_servers,
-            cluster_domain: args.cluster_domain,
+            cluster_domain: args.cluster.cluster_domain,
             cluster_ranges: if args.cluster_ranges.is_empty() {
                 NetworkSettings::default().cluster_ranges
             } else {

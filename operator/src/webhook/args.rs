@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy};
 use toolcrib_compile::{Settings, refused_hosts};
-use toolcrib_manifest::ClusterDomain;
-use toolcrib_manifest::dns::CLUSTER_DOMAIN;
+
+use crate::cluster_args::ClusterArgs;
 
 /// The memory limit that the chart sets, in bytes.
 const DEFAULT_MEMORY_LIMIT: u64 = 256 * 1024 * 1024;
@@ -19,6 +19,8 @@ const MIN_MEMORY_LIMIT: u64 = 64 * 1024 * 1024;
 /// Flags of `toolcrib-operator webhook`. Each can be given by an environment variable.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Address of the admission webhook (HTTPS).
     #[arg(long, env = "TOOLCRIB_LISTEN", default_value = "[::]:9443")]
     pub listen: SocketAddr,
@@ -37,29 +39,6 @@ pub struct Args {
     /// that are answered. Empty: /inject and /validate, from any caller.
     #[arg(long, env = "TOOLCRIB_WEBHOOK_CONFIG_NAME", default_value = "")]
     pub webhook_config_name: String,
-    /// The operator's own namespace, whose Services no surface or provider may name.
-    #[arg(long, env = "TOOLCRIB_NAMESPACE", default_value = "toolcrib-system")]
-    pub namespace: String,
-    /// Name of the webhook's Service.
-    #[arg(
-        long,
-        env = "TOOLCRIB_WEBHOOK_SERVICE",
-        default_value = "toolcrib-webhook"
-    )]
-    pub webhook_service: String,
-    /// Name of the link's Service.
-    #[arg(long, env = "TOOLCRIB_LINK_SERVICE", default_value = "toolcrib-link")]
-    pub link_service: String,
-    /// Hosts that no surface or provider may have, as the controller has them.
-    #[arg(long, env = "TOOLCRIB_REFUSED_HOSTS", value_delimiter = ',')]
-    pub refused_hosts: Vec<String>,
-    /// The cluster's domain: what follows `name.namespace.svc`.
-    #[arg(
-        long,
-        env = "TOOLCRIB_CLUSTER_DOMAIN",
-        default_value = CLUSTER_DOMAIN
-    )]
-    pub cluster_domain: ClusterDomain,
     /// How long a pod waits for an Agent that was created just before it.
     #[arg(long, env = "TOOLCRIB_AGENT_WAIT_MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub agent_wait_ms: u64,
@@ -136,14 +115,15 @@ impl Args {
 
     /// Returns the settings with which compile finds the same mistakes as in the controller.
     pub(super) fn compile_settings(&self) -> Settings {
-        let services = [&*self.link_service, &*self.webhook_service];
+        let cluster = &self.cluster;
+        let services = [&*cluster.link_service, &*cluster.webhook_service];
         Settings {
-            cluster_domain: self.cluster_domain.clone(),
+            cluster_domain: cluster.cluster_domain.clone(),
             refused_hosts: refused_hosts(
-                &self.namespace,
+                &cluster.namespace,
                 services,
-                &self.cluster_domain,
-                &self.refused_hosts,
+                &cluster.cluster_domain,
+                &cluster.refused_hosts,
             ),
             ..Settings::default()
         }

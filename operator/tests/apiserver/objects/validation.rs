@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use toolcrib_crds::{Surface, ToolGrant};
+use toolcrib_operator::cluster_args::ClusterArgs;
 use toolcrib_operator::webhook;
 
 use crate::support::harness::{Harness, free_port};
@@ -57,11 +58,13 @@ impl ValidatingWebhook {
             certificate_dir: path,
             // The API server calls a URL, at the plain path.
             webhook_config_name: String::new(),
-            namespace: harness.system.clone(),
-            webhook_service: "webhook".into(),
-            link_service: "link".into(),
-            refused_hosts: Vec::new(),
-            cluster_domain: "reef.example".parse().expect("a domain"),
+            cluster: ClusterArgs {
+                namespace: harness.system.clone(),
+                webhook_service: "webhook".into(),
+                link_service: "link".into(),
+                refused_hosts: Vec::new(),
+                cluster_domain: "reef.example".parse().expect("a domain"),
+            },
             agent_wait_ms: 0,
             drain_seconds: 0,
             mediator_image: "example.test/mediator:1".into(),
