@@ -128,12 +128,12 @@ impl ContinuityStore {
         request: &Request,
         presented: &PresentedTools,
     ) -> Result<Vec<Insertion>, DialectError> {
-        self.kept().continuity.insertions(request, presented)
+        self.file().continuity.insertions(request, presented)
     }
 
     /// Remembers the hidden rounds of a turn. Blocks to write a few KiB to a local file.
     pub fn remember(&self, hidden: HiddenRounds) {
-        let mut kept = self.kept();
+        let mut kept = self.file();
         let line = serde_json::to_vec(&hidden);
         kept.continuity.remember(hidden);
         let Ok(mut line) = line else {
@@ -161,7 +161,7 @@ impl ContinuityStore {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, ContinuityFile> {
+    fn file(&self) -> MutexGuard<'_, ContinuityFile> {
         // A panic under the lock leaves at worst a line unwritten.
         self.kept.lock()
     }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn kept(store: &ContinuityStore) -> Vec<HiddenRounds> {
-        store.kept().continuity.entries().collect()
+        store.file().continuity.entries().collect()
     }
 
     fn on_disk(dir: &Path) -> u64 {
@@ -282,7 +282,7 @@ mod tests {
         let store = ContinuityStore::open(dir.path(), ROOM);
         store.remember(hidden(1, 10));
         {
-            let mut kept = store.kept();
+            let mut kept = store.file();
             let file = kept.file.as_mut().unwrap();
             file.write_all(b"{\"key\":\"torn").unwrap();
             kept.torn = true;

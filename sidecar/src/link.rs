@@ -124,7 +124,7 @@ impl Link {
                             Err(_) => return,
                             Ok(()) => asked,
                         },
-                        answer = asking => self.heed(&mut progress, answer, asked),
+                        answer = asking => self.apply(&mut progress, answer, asked),
                     }
                 }
             };
@@ -138,7 +138,7 @@ impl Link {
     }
 
     /// Applies the result of a request that began at `asked`; returns when the next one is due.
-    fn heed(
+    fn apply(
         &self,
         progress: &mut Progress,
         answer: Result<LinkDown, LinkError>,

@@ -136,10 +136,14 @@ pub struct OtherCase<'a> {
 /// Costs no more than one check by a validator: each schema that applies to a value is visited once
 /// for that value.
 pub fn in_other_case<'a>(schema: &'a Value, arguments: &'a Value) -> Option<OtherCase<'a>> {
-    look(schema, vec![schema], arguments)
+    find_other_case(schema, vec![schema], arguments)
 }
 
-fn look<'a>(root: &'a Value, parts: Vec<&'a Value>, value: &'a Value) -> Option<OtherCase<'a>> {
+fn find_other_case<'a>(
+    root: &'a Value,
+    parts: Vec<&'a Value>,
+    value: &'a Value,
+) -> Option<OtherCase<'a>> {
     if !matches!(value, Value::Object(_) | Value::Array(_)) {
         return None;
     }
@@ -172,14 +176,14 @@ fn look<'a>(root: &'a Value, parts: Vec<&'a Value>, value: &'a Value) -> Option<
             }
             members.iter().find_map(|(name, value)| {
                 let below = parts.iter().flat_map(|part| member_schemas(part, name));
-                look(root, below.collect(), value)
+                find_other_case(root, below.collect(), value)
             })
         }
         Value::Array(items) => {
             let below: Vec<&Value> = parts.iter().flat_map(|part| item_schemas(part)).collect();
             items
                 .iter()
-                .find_map(|item| look(root, below.clone(), item))
+                .find_map(|item| find_other_case(root, below.clone(), item))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }

@@ -8,7 +8,7 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams}
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::pods::{self, Kind, Place};
+use crate::pods::{self, Kind, NamespaceKind};
 use crate::policies::Guard;
 
 #[derive(Debug, Deserialize)]
@@ -20,7 +20,7 @@ struct Case {
     #[serde(default)]
     pod: Kind,
     #[serde(default)]
-    namespace: Place,
+    namespace: NamespaceKind,
     edit: json_patch::Patch,
     /// Part of the refusal; `None` if the pod is admitted.
     says: Option<String>,
@@ -222,7 +222,7 @@ async fn the_largest_pods_are_within_the_expressions_budget() -> Result<()> {
             "{}",
             pod.to_string().len()
         );
-        let pods = guard.pods(&guard.namespace(Place::Pond));
+        let pods = guard.pods(&guard.namespace(NamespaceKind::Pond));
         let pod: Pod = serde_json::from_value(pod)?;
         pods.create(&dry, &pod)
             .await

@@ -8,7 +8,7 @@ use kube::core::{ApiResource, TypeMeta};
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
-use crate::pods::Place;
+use crate::pods::NamespaceKind;
 use crate::policies::{Guard, eventually};
 
 /// A backup's account, which an admin allows to restore these objects.
@@ -32,7 +32,7 @@ impl Writer {
     }
 
     fn of(resource: ApiResource, client: &Client, guard: &Guard) -> Writer {
-        let namespace = guard.namespace(Place::Pond);
+        let namespace = guard.namespace(NamespaceKind::Pond);
         let api = Api::namespaced_with(client.clone(), &namespace, &resource);
         Writer { api, resource }
     }

@@ -3,13 +3,13 @@
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 
-use crate::pods::{Kind, Place};
+use crate::pods::{Kind, NamespaceKind};
 use crate::policies::{Guard, eventually};
 
 /// Returns the API server's error for an allowed request, since the tests' pods have no node. `None`
 /// if the policies refuse the request.
 async fn ask(guard: &Guard, pod: Kind, how: &str) -> Result<Option<String>> {
-    let namespace = guard.namespace(Place::Pond);
+    let namespace = guard.namespace(NamespaceKind::Pond);
     let pod = pod.name();
     let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/{how}");
     let request = Request::get(path).body(Vec::new())?;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::pods::{self, Kind, Place};
+use crate::pods::{self, Kind, NamespaceKind};
 use crate::policies::{Guard, eventually};
 
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -14,7 +14,7 @@ const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_s_pods_lose_their_finalizer_and_the_job_ends() -> Result<()> {
     let guard = Guard::open("jobs", &[]).await?;
-    let namespace = guard.namespace(Place::Pond);
+    let namespace = guard.namespace(NamespaceKind::Pond);
     let jobs: Api<Job> = Api::namespaced(guard.client.clone(), &namespace);
     let pod = serde_json::to_value(pods::base(Kind::Injected)?)?;
     let mut template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});

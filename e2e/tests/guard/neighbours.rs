@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use toolcrib_compile::names;
 
-use crate::pods::{self, Kind, Place};
+use crate::pods::{self, Kind, NamespaceKind};
 use crate::webhooks::{Mutator, ORDERS, THEIRS, WHEN, Webhooks, all_mutators};
 
 /// The image that the mirror of `registry-mirror.yaml` substitutes for the mediator's.
@@ -26,7 +26,7 @@ async fn webhooks_before_and_after_ours_give_a_pod_that_runs() -> Result<()> {
         for order in ORDERS {
             let who = format!("{} {order}", mutator.name);
             let pod = bare(&[(THEIRS, &mutator.name), (WHEN, order)])?;
-            let first = webhooks.admit(Place::Meshed, &pod).await?;
+            let first = webhooks.admit(NamespaceKind::Meshed, &pod).await?;
             let first = first.map_err(anyhow::Error::msg).context(who.clone())?;
             check(&mutator, &first).context(who.clone())?;
 
@@ -41,7 +41,7 @@ async fn webhooks_before_and_after_ours_give_a_pod_that_runs() -> Result<()> {
                 "spec": first.spec,
             });
             copy["metadata"]["labels"][THEIRS] = json!("nobody");
-            let second = webhooks.admit(Place::Meshed, &copy).await?;
+            let second = webhooks.admit(NamespaceKind::Meshed, &copy).await?;
             let second = second.map_err(anyhow::Error::msg).context(who.clone())?;
             let [first, second] = [&first.spec, &second.spec].map(|spec| json!(spec));
             let change = json_patch::diff(&first, &second);
@@ -116,7 +116,7 @@ async fn restricted_namespaces_admit_injected_pods_of_any_user() -> Result<()> {
                 (user.clone(), runner.clone())
             };
             let pod = strict(&of_pod, &of_runner)?;
-            let admitted = webhooks.admit(Place::Restricted, &pod).await?;
+            let admitted = webhooks.admit(NamespaceKind::Restricted, &pod).await?;
             let admitted = admitted
                 .map_err(anyhow::Error::msg)
                 .context(user.to_string())?;
@@ -136,7 +136,7 @@ async fn restricted_namespaces_admit_injected_pods_of_any_user() -> Result<()> {
             let mut pod = strict(&json!({}), &runner)?;
             pod["metadata"]["labels"][THEIRS] = json!(name);
             pod["metadata"]["labels"][WHEN] = json!(order);
-            let admitted = webhooks.admit(Place::Restricted, &pod).await?;
+            let admitted = webhooks.admit(NamespaceKind::Restricted, &pod).await?;
             admitted
                 .map_err(anyhow::Error::msg)
                 .with_context(|| format!("{name} {order}"))?;
@@ -144,7 +144,7 @@ async fn restricted_namespaces_admit_injected_pods_of_any_user() -> Result<()> {
     }
     // The policy is enforced: a runner with more rights is refused, and only the runner.
     let refused = webhooks
-        .admit(Place::Restricted, &strict(&json!({}), &json!({}))?)
+        .admit(NamespaceKind::Restricted, &strict(&json!({}), &json!({}))?)
         .await?;
     let said = refused.err().context("it is enforced")?;
     ensure!(

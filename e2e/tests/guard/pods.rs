@@ -42,7 +42,7 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum NamespaceKind {
     #[default]
     Pond,
     /// Its owner labelled it for every mesh.
@@ -51,24 +51,28 @@ pub enum Place {
     Restricted,
 }
 
-impl Place {
-    pub const ALL: [Place; 3] = [Place::Pond, Place::Meshed, Place::Restricted];
+impl NamespaceKind {
+    pub const ALL: [NamespaceKind; 3] = [
+        NamespaceKind::Pond,
+        NamespaceKind::Meshed,
+        NamespaceKind::Restricted,
+    ];
 }
 
-pub fn labels(place: Place) -> Value {
+pub fn labels(place: NamespaceKind) -> Value {
     match place {
-        Place::Pond => json!({}),
-        Place::Meshed => {
+        NamespaceKind::Pond => json!({}),
+        NamespaceKind::Meshed => {
             json!({"istio-injection": "enabled", "kuma.io/sidecar-injection": "enabled"})
         }
-        Place::Restricted => json!({"pod-security.kubernetes.io/enforce": "restricted"}),
+        NamespaceKind::Restricted => json!({"pod-security.kubernetes.io/enforce": "restricted"}),
     }
 }
 
-pub fn annotations(place: Place) -> Value {
+pub fn annotations(place: NamespaceKind) -> Value {
     match place {
-        Place::Meshed => json!({"linkerd.io/inject": "enabled"}),
-        Place::Pond | Place::Restricted => json!({}),
+        NamespaceKind::Meshed => json!({"linkerd.io/inject": "enabled"}),
+        NamespaceKind::Pond | NamespaceKind::Restricted => json!({}),
     }
 }
 

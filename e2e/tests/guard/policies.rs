@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use toolcrib_compile::names;
 use toolcrib_e2e::cluster::{Cluster, Name};
 
-use crate::pods::{self, IMAGE_REPOSITORY, Kind, Place};
+use crate::pods::{self, IMAGE_REPOSITORY, Kind, NamespaceKind};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -47,10 +47,10 @@ impl Guard {
             rendered,
             namespaces: Vec::new(),
         };
-        for place in Place::ALL {
+        for place in NamespaceKind::ALL {
             guard.make_namespace(place).await?;
             let namespace = guard.namespace(place);
-            if place == Place::Pond {
+            if place == NamespaceKind::Pond {
                 for kind in Kind::ALL {
                     pods::stand(&guard.pods(&namespace), kind).await?;
                 }
@@ -66,11 +66,11 @@ impl Guard {
         client(&cluster()?).await
     }
 
-    pub fn namespace(&self, place: Place) -> String {
+    pub fn namespace(&self, place: NamespaceKind) -> String {
         let part = match place {
-            Place::Pond => "pond",
-            Place::Meshed => "mesh",
-            Place::Restricted => "strict",
+            NamespaceKind::Pond => "pond",
+            NamespaceKind::Meshed => "mesh",
+            NamespaceKind::Restricted => "strict",
         };
         format!("{}-{part}", self.release)
     }
@@ -114,7 +114,7 @@ impl Guard {
         Ok(socket.local_addr()?.ip())
     }
 
-    async fn make_namespace(&mut self, place: Place) -> Result<()> {
+    async fn make_namespace(&mut self, place: NamespaceKind) -> Result<()> {
         let name = self.namespace(place);
         let mut labels = pods::labels(place);
         labels[TEST_LABEL] = json!(self.release);
@@ -146,7 +146,7 @@ impl Guard {
 
     /// Waits until the API server has compiled the policies.
     async fn in_force(&self) -> Result<()> {
-        let pods = self.pods(&self.namespace(Place::Pond));
+        let pods = self.pods(&self.namespace(NamespaceKind::Pond));
         let dry = PostParams {
             dry_run: true,
             ..PostParams::default()

@@ -9,12 +9,12 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use toolcrib_compile::names::LINK_AUDIENCE;
 
-use crate::pods::{Kind, Place};
+use crate::pods::{Kind, NamespaceKind};
 use crate::policies::{Guard, eventually};
 
 /// Requests a token bound to the injected pod. `None`: the policies refuse.
 async fn ask(client: &Client, guard: &Guard, audiences: &[&str]) -> Result<Option<String>> {
-    let namespace = guard.namespace(Place::Pond);
+    let namespace = guard.namespace(NamespaceKind::Pond);
     let pod = Kind::Injected.name();
     let uid = guard.pods(&namespace).get(pod).await?.metadata.uid;
     let request = TokenRequest {

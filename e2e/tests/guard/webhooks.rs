@@ -34,7 +34,7 @@ use toolcrib_compile::names;
 use toolcrib_crds::{Agent, AgentSpec};
 use toolcrib_operator::webhook;
 
-use crate::pods::{IMAGE_REPOSITORY, Place};
+use crate::pods::{IMAGE_REPOSITORY, NamespaceKind};
 use crate::policies::{Guard, eventually};
 
 #[path = "../../../operator/compile/tests/mutators/mod.rs"]
@@ -77,7 +77,7 @@ impl Webhooks {
     pub async fn start(test: &str, settings: &[&str]) -> Result<Webhooks> {
         let guard = Guard::open(test, settings).await?;
         define(&guard).await?;
-        for place in Place::ALL {
+        for place in NamespaceKind::ALL {
             let agents: Api<Agent> = Api::namespaced(guard.client.clone(), &guard.namespace(place));
             let otter = Agent::new("otter", AgentSpec::default());
             agents.create(&PostParams::default(), &otter).await?;
@@ -210,7 +210,7 @@ impl Webhooks {
     }
 
     /// The pod as the API server would store it, or its refusal.
-    pub async fn admit(&self, place: Place, pod: &Value) -> Result<Result<Pod, String>> {
+    pub async fn admit(&self, place: NamespaceKind, pod: &Value) -> Result<Result<Pod, String>> {
         let dry = PostParams {
             dry_run: true,
             ..PostParams::default()
@@ -227,7 +227,7 @@ impl Webhooks {
     /// Waits until the API server has learned of a configuration by its watch.
     pub async fn asked(&self, pod: &Value, sign: impl Fn(&Pod) -> bool) -> Result<()> {
         eventually("the API server asks the webhook", || async {
-            let admitted = self.admit(Place::Meshed, pod).await?;
+            let admitted = self.admit(NamespaceKind::Meshed, pod).await?;
             Ok(admitted.is_ok_and(|pod| sign(&pod)).then_some(()))
         })
         .await

@@ -25,7 +25,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::time::Instant;
 
 use controller::Controller;
-use objects::{Objects, Way};
+use objects::{GrantPath, Objects};
 use pods::Mediator;
 
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
@@ -102,7 +102,7 @@ async fn measure(objects: &Objects, arguments: &Arguments) -> Result<()> {
 /// the agent's pods denies.
 async fn revoke(objects: &Objects, controller: &Controller, arguments: &Arguments) -> Result<()> {
     let rounds = arguments.revocations.div_ceil(arguments.side_by_side);
-    let ways = Way::all();
+    let ways = GrantPath::all();
     let places = (0..arguments.side_by_side).map(|place| async move {
         let place = objects.place(place).await?;
         let mediators = try_join_all((0..2).map(|number| {
@@ -119,7 +119,7 @@ async fn revoke(objects: &Objects, controller: &Controller, arguments: &Argument
             mediator.whole().await?;
         }
         let mut took: Vec<Vec<Duration>> = Vec::new();
-        for way in Way::all() {
+        for way in GrantPath::all() {
             let mut of_way = Vec::new();
             for _ in 0..rounds {
                 let begun = Instant::now();

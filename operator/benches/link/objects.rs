@@ -25,7 +25,7 @@ use crate::pods::{LOOK, has, has_provider};
 pub const SYSTEM: &str = "link-system";
 
 #[derive(Clone, Copy)]
-pub enum Way {
+pub enum GrantPath {
     Grant,
     Defaults,
     Surface,
@@ -35,40 +35,40 @@ pub enum Way {
     Agent,
 }
 
-impl Way {
-    pub fn all() -> [Way; 7] {
+impl GrantPath {
+    pub fn all() -> [GrantPath; 7] {
         [
-            Way::Grant,
-            Way::Defaults,
-            Way::Surface,
-            Way::Consent,
-            Way::Secret,
-            Way::Provider,
-            Way::Agent,
+            GrantPath::Grant,
+            GrantPath::Defaults,
+            GrantPath::Surface,
+            GrantPath::Consent,
+            GrantPath::Secret,
+            GrantPath::Provider,
+            GrantPath::Agent,
         ]
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Way::Grant => "grant",
-            Way::Defaults => "defaults",
-            Way::Surface => "surface",
-            Way::Consent => "consent",
-            Way::Secret => "Secret",
-            Way::Provider => "provider",
-            Way::Agent => "Agent",
+            GrantPath::Grant => "grant",
+            GrantPath::Defaults => "defaults",
+            GrantPath::Surface => "surface",
+            GrantPath::Consent => "consent",
+            GrantPath::Secret => "Secret",
+            GrantPath::Provider => "provider",
+            GrantPath::Agent => "Agent",
         }
     }
 
     pub fn is_gone(self, now: &EffectiveConfig) -> bool {
         match self {
-            Way::Grant => !has(now, "granted.read"),
-            Way::Defaults => !has(now, "default.read"),
-            Way::Surface => !has(now, "gone.read"),
-            Way::Consent => !has(now, "news.read"),
-            Way::Secret => !has(now, "keyed.read"),
-            Way::Provider => !has_provider(now, "reef"),
-            Way::Agent => now.version().is_err(),
+            GrantPath::Grant => !has(now, "granted.read"),
+            GrantPath::Defaults => !has(now, "default.read"),
+            GrantPath::Surface => !has(now, "gone.read"),
+            GrantPath::Consent => !has(now, "news.read"),
+            GrantPath::Secret => !has(now, "keyed.read"),
+            GrantPath::Provider => !has_provider(now, "reef"),
+            GrantPath::Agent => now.version().is_err(),
         }
     }
 }
@@ -203,32 +203,32 @@ impl Objects {
         ] {
             self.apply(&grant(pond, name, &surface, &["otter"])).await?;
         }
-        for way in Way::all() {
+        for way in GrantPath::all() {
             self.give(&place, way).await?;
         }
         self.until_compiled(pond, "otter", 5).await?;
         Ok(place)
     }
 
-    pub async fn give(&self, place: &NamespacePair, way: Way) -> Result<()> {
+    pub async fn give(&self, place: &NamespacePair, way: GrantPath) -> Result<()> {
         self.apply(&object(place, way)).await
     }
 
-    pub async fn take(&self, place: &NamespacePair, way: Way) -> Result<()> {
+    pub async fn take(&self, place: &NamespacePair, way: GrantPath) -> Result<()> {
         let mut object = object(place, way);
         match way {
-            Way::Consent => {
+            GrantPath::Consent => {
                 if let Some(spec) = object["spec"].as_object_mut() {
                     spec.remove("consumers");
                 }
                 self.apply(&object).await
             }
-            Way::Grant
-            | Way::Defaults
-            | Way::Surface
-            | Way::Secret
-            | Way::Provider
-            | Way::Agent => self.delete(&object).await,
+            GrantPath::Grant
+            | GrantPath::Defaults
+            | GrantPath::Surface
+            | GrantPath::Secret
+            | GrantPath::Provider
+            | GrantPath::Agent => self.delete(&object).await,
         }
     }
 
@@ -415,22 +415,22 @@ fn provider(namespace: &str) -> Value {
 }
 
 /// The object that gives the agent something in this way.
-fn object(place: &NamespacePair, way: Way) -> Value {
+fn object(place: &NamespacePair, way: GrantPath) -> Value {
     let NamespacePair { pond, lake } = place;
     let named = |name: &str| json!({"name": name});
     match way {
-        Way::Grant => grant(pond, "granted", &named("granted"), &["otter"]),
-        Way::Defaults => {
+        GrantPath::Grant => grant(pond, "granted", &named("granted"), &["otter"]),
+        GrantPath::Defaults => {
             let tools = json!([{"surface": named("default"), "allow": ["*"]}]);
             ours("ToolDefaults", pond, "default", json!({"tools": tools}))
         }
-        Way::Surface => surface(pond, "gone"),
-        Way::Consent => {
+        GrantPath::Surface => surface(pond, "gone"),
+        GrantPath::Consent => {
             let mut news = surface(lake, "news");
             news["spec"]["consumers"] = json!({"namespaces": {"from": "All"}});
             news
         }
-        Way::Secret => json!({
+        GrantPath::Secret => json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
                 "name": "keyed", "namespace": pond,
@@ -439,8 +439,8 @@ fn object(place: &NamespacePair, way: Way) -> Value {
             },
             "stringData": {"token": "keyed-5c1d"},
         }),
-        Way::Provider => provider(pond),
-        Way::Agent => {
+        GrantPath::Provider => provider(pond),
+        GrantPath::Agent => {
             let surfaces = json!([named("granted"), named("default"), named("keyed"), named("gone"),
                 {"name": "news", "namespace": lake}]);
             ours("Agent", pond, "otter", json!({"surfaces": surfaces}))

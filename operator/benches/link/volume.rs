@@ -16,7 +16,7 @@ use toolcrib_sidecar::config::CurrentConfig;
 use toolcrib_sidecar::config::watch::Watch;
 
 use crate::controller::Controller;
-use crate::objects::{NamespacePair, Objects, Way};
+use crate::objects::{GrantPath, NamespacePair, Objects};
 use crate::pods::{LOOK, stands, until};
 use crate::{DEADLINE, Distribution};
 
@@ -51,8 +51,8 @@ pub async fn measure(objects: &Objects, cluster: &str, pods: usize) -> Result<()
     let taken = places.iter().zip(&mediators).enumerate();
     let taken = taken.map(|(number, (place, mediator))| async move {
         let mut took = Vec::new();
-        for (at, way) in Way::all().into_iter().enumerate() {
-            let share = (number * Way::all().len() + at) as f64 * GOLDEN;
+        for (at, way) in GrantPath::all().into_iter().enumerate() {
+            let share = (number * GrantPath::all().len() + at) as f64 * GOLDEN;
             tokio::time::sleep(MINUTE.mul_f64(share.fract())).await;
             let begun = Instant::now();
             objects.take(place, way).await?;
@@ -66,7 +66,7 @@ pub async fn measure(objects: &Objects, cluster: &str, pods: usize) -> Result<()
     let took = try_join_all(taken).await?;
     println!("from the revoking request until the pod denies, by the volume alone:");
     println!("| kind | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|");
-    for (at, way) in Way::all().into_iter().enumerate() {
+    for (at, way) in GrantPath::all().into_iter().enumerate() {
         let all = took.iter().map(|of_place| of_place[at]).collect();
         println!("| {} {}", way.name(), Distribution::of(all));
     }

@@ -107,7 +107,7 @@ pub fn image_descriptor(text: &str) -> Option<usize> {
 /// Searches an uncompressed layer of an image for a file.
 pub fn layer(bytes: &[u8]) -> Option<usize> {
     let place = image::layer::ImagePath::parse("/pond/fish.json")?;
-    match image::layer::look(bytes, &place).ok()? {
+    match image::layer::find_file(bytes, &place).ok()? {
         image::layer::LayerEntry::File(bytes) => Some(bytes.len()),
         image::layer::LayerEntry::Nothing | image::layer::LayerEntry::Removed => Some(0),
     }

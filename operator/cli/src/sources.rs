@@ -141,7 +141,7 @@ pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) -> Result<(),
     loop {
         for (side, inputs) in sides.iter().enumerate() {
             for subject in inputs.subjects() {
-                fetch.look(side, &**inputs, &subject);
+                fetch.evaluate(side, &**inputs, &subject);
             }
         }
         let mut wanted = BTreeSet::new();

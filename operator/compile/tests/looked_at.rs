@@ -223,7 +223,7 @@ proptest! {
             let mut fetch = Fetch::new(usize::MAX);
             let mut rounds = 0;
             loop {
-                fetch.look(0, &read, &Subject::new(kind, &key));
+                fetch.evaluate(0, &read, &Subject::new(kind, &key));
                 let missing = fetch.missing().expect("no bound is met");
                 if missing.is_empty() {
                     break;

@@ -30,7 +30,7 @@ pub struct Agents {
 }
 
 /// The task that fills [`Agents`].
-pub struct Filler {
+pub struct StoreWriter {
     api: Option<Api<DecodedObject<Agent>>>,
     texts: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
     /// The part of a running list that has arrived.
@@ -83,14 +83,14 @@ pub enum Lookup {
 impl Agents {
     /// Returns a store, and the task that fills it from the API server. All texts together may take
     /// `budget` bytes.
-    pub fn watch(client: Client, budget: usize) -> (Self, Filler) {
+    pub fn watch(client: Client, budget: usize) -> (Self, StoreWriter) {
         Self::pair(Some(Api::all(pages::bounded(&client))), budget)
     }
 
-    fn pair(api: Option<Api<DecodedObject<Agent>>>, budget: usize) -> (Self, Filler) {
+    fn pair(api: Option<Api<DecodedObject<Agent>>>, budget: usize) -> (Self, StoreWriter) {
         let texts = Arc::default();
         let (sender, changed) = watch::channel(false);
-        let filler = Filler {
+        let writer = StoreWriter {
             api,
             texts: Arc::clone(&texts),
             listed: BTreeMap::new(),
@@ -98,7 +98,7 @@ impl Agents {
             lacking: BTreeSet::new(),
             changed: sender,
         };
-        (Self { texts, changed }, filler)
+        (Self { texts, changed }, writer)
     }
 
     pub fn synced(&self) -> bool {
@@ -161,7 +161,7 @@ impl Agents {
     }
 }
 
-impl Filler {
+impl StoreWriter {
     /// Applies the events of the watch, forever. The watch begins again after an error.
     pub async fn run(mut self, meter: &Meter) {
         let Some(api) = self.api.take() else { return };
@@ -269,13 +269,13 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The filler of a store, driven by a test instead of a watch.
-    pub struct Fake(Filler);
+    /// The writer of a store, driven by a test instead of a watch.
+    pub struct Fake(StoreWriter);
 
     impl Fake {
         pub fn new() -> (Agents, Self) {
-            let (agents, filler) = Agents::pair(None, usize::MAX);
-            (agents, Self(filler))
+            let (agents, writer) = Agents::pair(None, usize::MAX);
+            (agents, Self(writer))
         }
 
         pub fn list(&mut self, agents: &[Agent]) {

@@ -96,7 +96,7 @@ pub async fn run_until(
         .with_context(|| format!("--status-listen {}", args.status_listen))?;
 
     let meter = Meter::default();
-    let (agents, filler) = Agents::watch(client.clone(), args.agents_budget());
+    let (agents, writer) = Agents::watch(client.clone(), args.agents_budget());
     let certificate = Arc::new(Certificate::new(args.certificate_dir.clone()));
     let paths = match &*args.webhook_config_name {
         "" => Paths::plain(),
@@ -116,7 +116,7 @@ pub async fn run_until(
     let mut parts: JoinSet<&'static str> = JoinSet::new();
     let errors = meter.clone();
     parts.spawn(async move {
-        filler.run(&errors).await;
+        writer.run(&errors).await;
         "watch of Agents"
     });
     let reloading = Arc::clone(&certificate);

@@ -165,7 +165,7 @@ pub async fn read_related(
         // Up to a hundred compilations, which must not delay other requests. They keep the turn even
         // after the request has timed out.
         let looked = tokio::task::spawn_blocking(move || {
-            let missing = look(&mut fetch, &related, &changed, &versions);
+            let missing = missing_keys(&mut fetch, &related, &changed, &versions);
             (fetch, missing, turn)
         });
         let missing;
@@ -181,7 +181,7 @@ pub async fn read_related(
 }
 
 /// Returns the keys that a comparison of both versions looks up and that were not read yet.
-fn look(
+fn missing_keys(
     fetch: &mut Fetch,
     related: &RelatedObjects,
     changed: &Subject,
@@ -198,7 +198,7 @@ fn look(
                 || subject.kind == Kind::ModelProvider
                 || (subject.kind == Kind::Agent && related.affected.contains(&subject.key));
             if is_compared {
-                fetch.look(side, inputs, &subject);
+                fetch.evaluate(side, inputs, &subject);
             }
         }
     }
@@ -469,7 +469,7 @@ mod tests {
         let changed = Subject::new(Kind::Surface, &ObjectRef::new("pond", "reed"));
         let missing = |credentials: usize| {
             let versions = [None, Some(surface(credentials))];
-            look(
+            missing_keys(
                 &mut Fetch::new(MOST_KEYS),
                 &RelatedObjects::only(Inputs::offline(Settings::default())),
                 &changed,

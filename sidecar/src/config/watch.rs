@@ -86,7 +86,7 @@ impl Looker {
     fn run(mut self, woken: &Receiver<Wake>) {
         loop {
             self.subscribe();
-            self.look();
+            self.check_files();
             match woken.recv_timeout(LOOK_EVERY) {
                 Ok(Wake::Look) => self.settled = false,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -118,7 +118,7 @@ impl Looker {
         });
     }
 
-    fn look(&mut self) {
+    fn check_files(&mut self) {
         let stamp = directory::stamp(&self.dir);
         if self.settled && self.seen.as_ref() == Some(&stamp) {
             return;

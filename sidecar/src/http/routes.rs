@@ -20,7 +20,7 @@ use crate::history::line::Via;
 use crate::history::{Bodies, Body, KeptBody};
 use crate::model::{Operation, headers, policy};
 use crate::native;
-use crate::request::admission::{admit, enter, let_in, not_let_in, read_body, recordable};
+use crate::request::admission::{admit, enter, let_in, log_unauthenticated, read_body, recordable};
 use crate::request::prepare::{ModelRequest, prepare};
 use crate::request::record::{self, RequestEnd};
 use crate::request::response;
@@ -52,7 +52,7 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
-    let dialect = spoken(request.headers());
+    let dialect = dialect_of(request.headers());
     match listed(&app, request.headers()).await {
         Ok(models) => {
             let body = models_body(dialect, &models);
@@ -87,11 +87,11 @@ async fn not_found(request: HttpRequest) -> Response {
         "the mediator serves POST /v1/chat/completions, /v1/messages, \
          /v1/messages/count_tokens and /v1/responses, GET /v1/models, and in native mode /mcp",
     );
-    response::error(spoken(request.headers()), &error)
+    response::error(dialect_of(request.headers()), &error)
 }
 
 /// The dialect where the path does not say it: Anthropic's SDK always sends its version header.
-fn spoken(headers: &HeaderMap) -> Dialect {
+fn dialect_of(headers: &HeaderMap) -> Dialect {
     if headers.contains_key("anthropic-version") {
         Dialect::AnthropicMessages
     } else {
@@ -111,7 +111,7 @@ async fn serve(
     let caller = match let_in(&app, &now, request.headers(), Via::Mediated) {
         Ok(caller) => caller,
         Err(error) => {
-            not_let_in(&app, &now, dialect.name(), &error);
+            log_unauthenticated(&app, &now, dialect.name(), &error);
             app.metrics
                 .request(dialect.name(), error.status(), started.elapsed());
             return response::error(dialect, &error);

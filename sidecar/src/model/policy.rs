@@ -61,12 +61,12 @@ pub fn candidates(
     let models = version.agent.models.as_ref();
     let reference = select(now, version, dialect, asked)?;
     let not_allowed = || not_allowed(now, version, asked.unwrap_or(&reference));
-    let (name, model, found) = standing(now, version, &reference).ok_or_else(not_allowed)?;
+    let (name, model, found) = in_force(now, version, &reference).ok_or_else(not_allowed)?;
     let endpoint =
         endpoint(found, dialect).ok_or_else(|| PolicyError::Dialect(reference.clone()))?;
     let mut candidates = vec![candidate(name, model, endpoint)];
     for fallback in models.iter().flat_map(|models| &models.fallbacks) {
-        let Some((name, model, found)) = standing(now, version, fallback) else {
+        let Some((name, model, found)) = in_force(now, version, fallback) else {
             continue;
         };
         let Some(endpoint) = self::endpoint(found, dialect) else {
@@ -81,7 +81,7 @@ pub fn candidates(
 }
 
 /// Splits a ref; `None` unless its provider and model are in force.
-fn standing<'a>(
+fn in_force<'a>(
     now: &EffectiveConfig,
     version: &'a Version,
     reference: &'a str,
@@ -98,7 +98,7 @@ pub fn allowed(now: &EffectiveConfig, version: &Version) -> Vec<String> {
     };
     let default = models.default.iter();
     let default = default.filter(|default| !models.allowed.contains(default));
-    let stands = |reference: &&String| standing(now, version, reference).is_some();
+    let stands = |reference: &&String| in_force(now, version, reference).is_some();
     let named = models.allowed.iter().chain(default);
     named.filter(stands).cloned().collect()
 }

@@ -22,7 +22,7 @@ use super::is_offered;
 use super::message::{ClientMessage, Next, session, session_name, too_many_streams};
 use crate::app::App;
 use crate::history::line::Via;
-use crate::request::admission::{enter, let_in, not_let_in, read_body};
+use crate::request::admission::{enter, let_in, log_unauthenticated, read_body};
 use crate::request::caller::Caller;
 use crate::request::record::MCP;
 
@@ -116,7 +116,7 @@ fn admitted(app: &Arc<App>, headers: &HeaderMap) -> Result<Caller, Refusal> {
     }
     let now = app.current.now();
     let caller = let_in(app, &now, headers, Via::Native)
-        .inspect_err(|error| not_let_in(app, &now, MCP, error))?;
+        .inspect_err(|error| log_unauthenticated(app, &now, MCP, error))?;
     if let Err(unavailable) = now.version() {
         return Err(RunnerError::from(unavailable).into());
     }

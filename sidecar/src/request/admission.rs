@@ -150,12 +150,17 @@ async fn read_frames(
 
 /// Logs a request without a valid token. It is not in the agent's record, which a stranger must
 /// not be able to fill.
-pub fn not_let_in(app: &App, now: &EffectiveConfig, spoken: &'static str, error: &RunnerError) {
+pub fn log_unauthenticated(
+    app: &App,
+    now: &EffectiveConfig,
+    dialect: &'static str,
+    error: &RunnerError,
+) {
     if error.code == RunnerCode::Unauthorized {
         app.metrics.unauthorized();
     }
     tracing::info!(
-        dialect = spoken,
+        dialect,
         status = error.status(),
         error = error.code.name(),
         manifest_present = now.version().is_ok(),

@@ -49,7 +49,7 @@ impl ModelRequest {
 }
 
 impl RequestSummary<'_> {
-    fn spoken(&self) -> &'static str {
+    fn dialect_name(&self) -> &'static str {
         self.dialect.map_or(MCP, Dialect::name)
     }
 }
@@ -173,7 +173,7 @@ fn lines<'a>(
         pod: &request.caller.pod,
         path: request.caller.via,
         timestamp: jiff::Timestamp::now().to_string(),
-        dialect: request.spoken(),
+        dialect: request.dialect_name(),
         operation: request.operation,
         model: end.served_by.map(|(model, _)| model).or(request.model),
         key: end.served_by.map(|(_, key)| key),
@@ -212,7 +212,7 @@ fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
 fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration: Duration) {
     let record = end.record;
     app.metrics
-        .request(request.spoken(), end.http_status, duration);
+        .request(request.dialect_name(), end.http_status, duration);
     for call in record.tool_trace.iter().flat_map(|round| &round.tool_calls) {
         count_call(app, call);
     }
@@ -229,7 +229,7 @@ fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration:
     tracing::info!(
         request_id = request.caller.request_id,
         agent_id = request.caller.claw_id,
-        dialect = request.spoken(),
+        dialect = request.dialect_name(),
         model = request.model,
         status = end.http_status,
         error = record.error,

@@ -175,7 +175,7 @@ impl Tokens {
     /// Drops a token that the service refused, so that the next call gets another one. A newer
     /// token stays.
     pub fn forget(&self, token: &AccessToken) {
-        let mut held = self.shared.held();
+        let mut held = self.shared.cache();
         if matches!(held.get(&token.key), Some(CacheEntry::Token { text, .. }) if *text == token.text)
         {
             held.remove(&token.key);
@@ -184,13 +184,13 @@ impl Tokens {
 }
 
 impl TokensState {
-    fn held(&self) -> MutexGuard<'_, HashMap<Key, CacheEntry>> {
+    fn cache(&self) -> MutexGuard<'_, HashMap<Key, CacheEntry>> {
         // A panic under the lock leaves at worst a token that is fetched again.
         self.held.lock()
     }
 
     fn lookup(&self, key: &Key, now: Instant) -> Option<Result<SecretText, TokenError>> {
-        match self.held().get(key)? {
+        match self.cache().get(key)? {
             CacheEntry::Token { text, until } => (now < *until).then(|| Ok(text.clone())),
             CacheEntry::Refusal { error, until } => (now < *until).then_some(Err(*error)),
         }
@@ -265,7 +265,7 @@ impl TokensState {
                 }
             }
         };
-        let mut all = self.held();
+        let mut all = self.cache();
         if all.len() >= HELD {
             all.clear();
         }

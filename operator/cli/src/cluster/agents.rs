@@ -12,7 +12,7 @@ use toolcrib_crds::Agent;
 use super::{ReadError, Session};
 use crate::failure::Failure;
 
-/// The parts of an Agent that suspending reads.
+/// The parts of an Agent that a change reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentState {
     pub key: ObjectRef,
@@ -30,19 +30,19 @@ pub struct PodCounts {
 
 /// The two fields, as they are to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Suspending {
+pub enum SuspensionChange {
     /// `None` removes an earlier reason.
     Suspend(Option<String>),
     Resume,
 }
 
-impl Suspending {
+impl SuspensionChange {
     /// A merge patch of these two fields.
     pub fn patch(&self) -> Value {
         let (suspend, reason) = match self {
-            Suspending::Suspend(reason) => (json!(true), json!(reason)),
+            SuspensionChange::Suspend(reason) => (json!(true), json!(reason)),
             // Removed: what others apply without these fields is the whole object again.
-            Suspending::Resume => (Value::Null, Value::Null),
+            SuspensionChange::Resume => (Value::Null, Value::Null),
         };
         json!({
             "metadata": {"annotations": {names::SUSPEND_REASON_ANNOTATION: reason}},
@@ -88,12 +88,12 @@ impl Session {
     }
 
     /// Writes the two fields.
-    pub fn suspend(&self, key: &ObjectRef, suspending: &Suspending) -> Result<(), Failure> {
+    pub fn suspend(&self, key: &ObjectRef, change: &SuspensionChange) -> Result<(), Failure> {
         let parameters = PatchParams {
             field_manager: Some(names::SUSPEND_FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let patch = Patch::Merge(suspending.patch());
+        let patch = Patch::Merge(change.patch());
         let request = requests(&key.namespace).patch(&key.name, &parameters, &patch);
         self.agent_request(request, format!("patch Agent {key}"))?;
         Ok(())
@@ -136,11 +136,11 @@ mod tests {
     fn a_patch_has_the_two_fields_alone() {
         let reason = names::SUSPEND_REASON_ANNOTATION;
         assert_eq!(
-            Suspending::Suspend(Some("runaway loop".into())).patch(),
+            SuspensionChange::Suspend(Some("runaway loop".into())).patch(),
             json!({"metadata": {"annotations": {reason: "runaway loop"}}, "spec": {"suspend": true}})
         );
         assert_eq!(
-            Suspending::Resume.patch(),
+            SuspensionChange::Resume.patch(),
             json!({"metadata": {"annotations": {reason: null}}, "spec": {"suspend": null}})
         );
     }

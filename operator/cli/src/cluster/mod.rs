@@ -31,7 +31,7 @@ use toolcrib_crds::{
 
 use crate::args::OperatorArgs;
 
-pub use agents::{AgentState, PodCounts, Suspending};
+pub use agents::{AgentState, PodCounts, SuspensionChange};
 pub use connect::Session;
 pub use pods::PodFacts;
 pub use read::Scope;
@@ -131,7 +131,7 @@ async fn complete(
         let sides: Vec<Inputs> = std::iter::once(inputs.clone()).chain(after).collect();
         for (side, objects) in sides.iter().enumerate() {
             for subject in objects.subjects() {
-                fetch.look(side, objects, &subject);
+                fetch.evaluate(side, objects, &subject);
             }
         }
         let missing = fetch.missing().map_err(ReadError::TooMany)?;

@@ -69,7 +69,7 @@ fn facts(pod: &Pod) -> Option<PodFacts> {
 
 impl PodFacts {
     /// Describes whether the pod has loaded the compiled files, by the Agent's status.
-    pub fn standing(&self, agent: Option<&Agent>) -> &'static str {
+    pub fn load_state(&self, agent: Option<&Agent>) -> &'static str {
         if !self.mediated {
             return "no mediator";
         }

@@ -207,7 +207,7 @@ fn pod_line(pod: &PodFacts, agent: &Agent) -> PodLine {
     PodLine {
         name: pod.pod.name.clone(),
         phase: pod.phase.clone(),
-        standing: pod.standing(Some(agent)),
+        standing: pod.load_state(Some(agent)),
     }
 }
 

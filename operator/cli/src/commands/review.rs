@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use toolcrib_compile::yaml;
 
-use crate::authoring::mcp::tools::{Drift, drift, look, normalized};
+use crate::authoring::mcp::tools::{Drift, drift, normalized, remark_on};
 use crate::authoring::openapi::{Remark, RemarkKind, Remarks};
 use crate::failure::Failure;
 use crate::print::{self, Document};
@@ -82,7 +82,7 @@ impl Listing {
         let mut remarks = Remarks::default();
         let tools = normalized(listed, &mut remarks)
             .map_err(|message| Failure::Failed(anyhow::anyhow!("{whose}: {message}")))?;
-        look(&tools, &mut remarks);
+        remark_on(&tools, &mut remarks);
         let drift = match reviewed {
             Some(surface) => drift(&mcp_tools(surface)?, &tools),
             None => Vec::new(),

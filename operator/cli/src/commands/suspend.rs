@@ -8,7 +8,7 @@ use toolcrib_bounds::count;
 use toolcrib_compile::ObjectRef;
 
 use crate::args::{AgentsArgs, ClusterArgs, OperatorArgs, SuspendArgs};
-use crate::cluster::{AgentState, PodCounts, Session, Suspending};
+use crate::cluster::{AgentState, PodCounts, Session, SuspensionChange};
 use crate::failure::Failure;
 use crate::print;
 
@@ -17,14 +17,17 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(250);
 
 pub fn suspend(args: &SuspendArgs) -> Result<ExitCode, Failure> {
-    run(&args.agents, &Suspending::Suspend(args.reason.clone()))
+    run(
+        &args.agents,
+        &SuspensionChange::Suspend(args.reason.clone()),
+    )
 }
 
 pub fn resume(args: &AgentsArgs) -> Result<ExitCode, Failure> {
-    run(args, &Suspending::Resume)
+    run(args, &SuspensionChange::Resume)
 }
 
-fn run(args: &AgentsArgs, suspending: &Suspending) -> Result<ExitCode, Failure> {
+fn run(args: &AgentsArgs, change: &SuspensionChange) -> Result<ExitCode, Failure> {
     let cluster = ClusterArgs {
         namespace: args.namespace.clone(),
         all_namespaces: false,
@@ -44,7 +47,7 @@ fn run(args: &AgentsArgs, suspending: &Suspending) -> Result<ExitCode, Failure> 
     let written: Vec<(AgentState, Outcome)> = agents
         .into_iter()
         .map(|agent| {
-            let outcome = write(&session, &agent, suspending);
+            let outcome = write(&session, &agent, change);
             (agent, outcome)
         })
         .collect();
@@ -52,10 +55,10 @@ fn run(args: &AgentsArgs, suspending: &Suspending) -> Result<ExitCode, Failure> 
     let mut code = ExitCode::SUCCESS;
     for (agent, outcome) in written {
         match outcome {
-            Outcome::Unchanged => say(&unchanged(&agent, suspending))?,
+            Outcome::Unchanged => say(&unchanged(&agent, change))?,
             Outcome::Written => {
                 let pods = pods(&session, &agent.key, deadline);
-                say(&changed(&agent, suspending, pods))?;
+                say(&changed(&agent, change, pods))?;
             }
             Outcome::Failed(failure) => {
                 eprintln!("{}", print::plain(&failure.to_string()));
@@ -73,24 +76,24 @@ enum Outcome {
     Failed(Failure),
 }
 
-fn write(session: &Session, agent: &AgentState, suspending: &Suspending) -> Outcome {
-    if !needs_patch(agent, suspending) {
+fn write(session: &Session, agent: &AgentState, change: &SuspensionChange) -> Outcome {
+    if !needs_patch(agent, change) {
         return Outcome::Unchanged;
     }
-    match session.suspend(&agent.key, suspending) {
+    match session.suspend(&agent.key, change) {
         Ok(()) => Outcome::Written,
         Err(failure) => Outcome::Failed(failure),
     }
 }
 
 /// A reason that was given earlier stays if no other one is.
-fn needs_patch(agent: &AgentState, suspending: &Suspending) -> bool {
-    match suspending {
-        Suspending::Suspend(None) => !agent.is_suspended,
-        Suspending::Suspend(Some(reason)) => {
+fn needs_patch(agent: &AgentState, change: &SuspensionChange) -> bool {
+    match change {
+        SuspensionChange::Suspend(None) => !agent.is_suspended,
+        SuspensionChange::Suspend(Some(reason)) => {
             !agent.is_suspended || agent.reason.as_ref() != Some(reason)
         }
-        Suspending::Resume => agent.is_suspended,
+        SuspensionChange::Resume => agent.is_suspended,
     }
 }
 
@@ -105,16 +108,16 @@ fn pods(session: &Session, agent: &ObjectRef, deadline: Instant) -> Option<PodCo
     }
 }
 
-fn unchanged(agent: &AgentState, suspending: &Suspending) -> String {
-    match (suspending, &agent.reason) {
-        (Suspending::Resume, _) => {
+fn unchanged(agent: &AgentState, change: &SuspensionChange) -> String {
+    match (change, &agent.reason) {
+        (SuspensionChange::Resume, _) => {
             format!("agent {} is not suspended; nothing is written", agent.key)
         }
-        (Suspending::Suspend(_), Some(reason)) => format!(
+        (SuspensionChange::Suspend(_), Some(reason)) => format!(
             "agent {} is suspended already ({reason}); nothing is written",
             agent.key
         ),
-        (Suspending::Suspend(_), None) => {
+        (SuspensionChange::Suspend(_), None) => {
             format!(
                 "agent {} is suspended already; nothing is written",
                 agent.key
@@ -123,14 +126,14 @@ fn unchanged(agent: &AgentState, suspending: &Suspending) -> String {
     }
 }
 
-fn changed(agent: &AgentState, suspending: &Suspending, pods: Option<PodCounts>) -> String {
+fn changed(agent: &AgentState, change: &SuspensionChange, pods: Option<PodCounts>) -> String {
     let AgentState { key, .. } = agent;
-    let what = match suspending {
-        Suspending::Suspend(_) if agent.is_suspended => "has another reason now",
-        Suspending::Suspend(_) => "is suspended",
-        Suspending::Resume => "is resumed",
+    let what = match change {
+        SuspensionChange::Suspend(_) if agent.is_suspended => "has another reason now",
+        SuspensionChange::Suspend(_) => "is suspended",
+        SuspensionChange::Resume => "is resumed",
     };
-    let loaded = match (pods, suspending) {
+    let loaded = match (pods, change) {
         (None, _) => format!(
             "the operator has not reported on its pods yet: `kubectl get agent {} -n {}`",
             key.name, key.namespace
@@ -139,11 +142,11 @@ fn changed(agent: &AgentState, suspending: &Suspending, pods: Option<PodCounts>)
         (Some(PodCounts { running, in_force }), _) if in_force >= running => {
             format!("{}, all have loaded it", count_of(running))
         }
-        (Some(PodCounts { running, in_force }), Suspending::Suspend(_)) => format!(
+        (Some(PodCounts { running, in_force }), SuspensionChange::Suspend(_)) => format!(
             "{}, {in_force} of them loaded it; the others are refused over the operator's link, and serve on only if they are not linked",
             count_of(running)
         ),
-        (Some(PodCounts { running, in_force }), Suspending::Resume) => format!(
+        (Some(PodCounts { running, in_force }), SuspensionChange::Resume) => format!(
             "{}, {in_force} of them loaded it; the kubelet brings it to the others within a minute or two",
             count_of(running)
         ),
@@ -175,25 +178,29 @@ mod tests {
 
     #[test]
     fn only_a_difference_is_written() {
-        let because = |text: &str| Suspending::Suspend(Some(text.to_owned()));
-        for (agent, suspending, expected) in [
-            (otter(false, None), Suspending::Suspend(None), true),
-            (otter(true, Some("loop")), Suspending::Suspend(None), false),
+        let because = |text: &str| SuspensionChange::Suspend(Some(text.to_owned()));
+        for (agent, change, expected) in [
+            (otter(false, None), SuspensionChange::Suspend(None), true),
+            (
+                otter(true, Some("loop")),
+                SuspensionChange::Suspend(None),
+                false,
+            ),
             (otter(true, Some("loop")), because("loop"), false),
             (otter(true, Some("loop")), because("leak"), true),
             (otter(false, Some("loop")), because("loop"), true),
-            (otter(true, None), Suspending::Resume, true),
-            (otter(false, None), Suspending::Resume, false),
+            (otter(true, None), SuspensionChange::Resume, true),
+            (otter(false, None), SuspensionChange::Resume, false),
         ] {
-            assert_eq!(needs_patch(&agent, &suspending), expected, "{agent:?}");
+            assert_eq!(needs_patch(&agent, &change), expected, "{agent:?}");
         }
     }
 
     #[test]
     fn a_line_says_how_many_pods_have_loaded_the_change() {
         let pods = |running, in_force| Some(PodCounts { running, in_force });
-        let suspend = Suspending::Suspend(None);
-        let line = |suspending, pods| changed(&otter(false, None), suspending, pods);
+        let suspend = SuspensionChange::Suspend(None);
+        let line = |change, pods| changed(&otter(false, None), change, pods);
         assert_eq!(
             line(&suspend, pods(3, 3)),
             "agent pond/otter is suspended; 3 pods, all have loaded it"
@@ -207,7 +214,7 @@ mod tests {
                 .contains("2 pods, 1 of them loaded it; the others are refused")
         );
         assert!(
-            line(&Suspending::Resume, pods(1, 0))
+            line(&SuspensionChange::Resume, pods(1, 0))
                 .contains("1 pod, 0 of them loaded it; the kubelet")
         );
         assert!(line(&suspend, None).ends_with("`kubectl get agent otter -n pond`"));

@@ -83,7 +83,7 @@ impl Pods {
                 phase,
                 ..
             } = pod;
-            let standing = pod.standing(agents.get(agent).copied());
+            let standing = pod.load_state(agents.get(agent).copied());
             let line = format!("Pod {}: {phase}, {standing}", key.name);
             pods.entry(agent.clone()).or_default().push(line);
         }

@@ -55,7 +55,7 @@ impl Fetch {
     /// Compiles or checks `subject`, and notes the keys without an answer. An object whose keys
     /// are all answered is not compiled again. `side` numbers the sets of objects that are
     /// compared, such as those before and after a change.
-    pub fn look(&mut self, side: usize, objects: &dyn Objects, subject: &Subject) {
+    pub fn evaluate(&mut self, side: usize, objects: &dyn Objects, subject: &Subject) {
         let subject = (side, subject.clone());
         if self.complete.contains(&subject) {
             return;
@@ -116,7 +116,7 @@ mod tests {
     fn look_at(fetch: &mut Fetch, agent: usize) {
         let key = ObjectRef::new("pond", format!("agent-{agent}"));
         let inputs = Inputs::offline(Settings::default());
-        fetch.look(0, &inputs, &Subject::new(Kind::Agent, &key));
+        fetch.evaluate(0, &inputs, &Subject::new(Kind::Agent, &key));
     }
 
     #[test]

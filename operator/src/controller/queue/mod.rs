@@ -4,7 +4,7 @@
 //! time. An event during its work queues it again afterwards. Namespaces take turns, so one
 //! that floods the queue delays only itself. Agents have two steps with separate workers,
 //! [`Step::Publish`] and [`Step::Write`], so a revocation never waits behind other agents'
-//! writes. The state machine ([`Line`]) is a function of the time that it is given; [`Queue`]
+//! writes. The state machine ([`QueueState`]) is a function of the time that it is given; [`Queue`]
 //! adds the waiting.
 //!
 //! Reading order: [`fair_queue`] (lanes take turns), here, [`work`] (the keys of the controller's
@@ -58,7 +58,7 @@ const LAST_BACKOFF: Duration = Duration::from_secs(120);
 
 /// The state of the queue.
 #[derive(Debug)]
-pub struct Line<K> {
+pub struct QueueState<K> {
     to_publish: FairQueue<K>,
     to_write: FairQueue<K>,
     /// Keys in work. `true` if an event has named the key meanwhile.
@@ -68,7 +68,7 @@ pub struct Line<K> {
     failures: HashMap<K, u32>,
 }
 
-impl<K> Default for Line<K> {
+impl<K> Default for QueueState<K> {
     fn default() -> Self {
         Self {
             to_publish: FairQueue::default(),
@@ -81,7 +81,7 @@ impl<K> Default for Line<K> {
     }
 }
 
-impl<K: Key> Line<K> {
+impl<K: Key> QueueState<K> {
     pub fn add(&mut self, key: K) {
         if let Some(again) = self.running.get_mut(&key) {
             *again = true;
@@ -175,62 +175,62 @@ impl<K: Key> Line<K> {
     }
 }
 
-/// A line that can be waited on. While closed, as it is at the start, it drops every key, so that
+/// A queue that can be waited on. While closed, as it is at the start, it drops every key, so that
 /// a standby does not collect work that it will never do.
 #[derive(Debug)]
 pub struct Queue<K> {
-    line: Mutex<Option<Line<K>>>,
+    state: Mutex<Option<QueueState<K>>>,
     changed: Notify,
 }
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
         Self {
-            line: Mutex::new(None),
+            state: Mutex::new(None),
             changed: Notify::new(),
         }
     }
 }
 
 impl<K: Key> Queue<K> {
-    fn line(&self) -> MutexGuard<'_, Option<Line<K>>> {
-        self.line.lock()
+    fn state(&self) -> MutexGuard<'_, Option<QueueState<K>>> {
+        self.state.lock()
     }
 
-    /// Starts over with an empty line.
+    /// Starts over empty.
     pub fn open(&self) {
-        *self.line() = Some(Line::default());
+        *self.state() = Some(QueueState::default());
     }
 
     pub fn close(&self) {
-        *self.line() = None;
+        *self.state() = None;
     }
 
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>) {
-        if let Some(line) = &mut *self.line() {
-            keys.into_iter().for_each(|key| line.add(key));
+        if let Some(state) = &mut *self.state() {
+            keys.into_iter().for_each(|key| state.add(key));
         }
         self.changed.notify_waiters();
     }
 
     pub fn add_after(&self, key: K, after: Duration) {
-        if let Some(line) = &mut *self.line() {
-            line.add_at(key, Instant::now() + after);
+        if let Some(state) = &mut *self.state() {
+            state.add_at(key, Instant::now() + after);
         }
         self.changed.notify_waiters();
     }
 
     pub fn depth(&self) -> usize {
-        self.line().as_ref().map_or(0, Line::depth)
+        self.state().as_ref().map_or(0, QueueState::depth)
     }
 
     pub fn unsettled(&self) -> usize {
-        self.line().as_ref().map_or(0, Line::unsettled)
+        self.state().as_ref().map_or(0, QueueState::unsettled)
     }
 
     pub fn done(&self, key: &K, done: Completion) {
-        if let Some(line) = &mut *self.line() {
-            line.done(key, done, Instant::now());
+        if let Some(state) = &mut *self.state() {
+            state.done(key, done, Instant::now());
         }
         self.changed.notify_waiters();
     }
@@ -243,12 +243,12 @@ impl<K: Key> Queue<K> {
             // Registers before the check, so that no key added in between is missed.
             changed.as_mut().enable();
             let wake_at = {
-                let mut line = self.line();
-                match &mut *line {
+                let mut state = self.state();
+                match &mut *state {
                     None => None,
-                    Some(line) => match line.next(step, Instant::now()) {
+                    Some(state) => match state.next(step, Instant::now()) {
                         Some(key) => return key,
-                        None => line.wake_at(),
+                        None => state.wake_at(),
                     },
                 }
             };
@@ -285,19 +285,19 @@ mod tests {
         }
     }
 
-    fn drain(line: &mut Line<&'static str>, now: Instant) -> Vec<&'static str> {
-        std::iter::from_fn(|| line.next(Step::Write, now)).collect()
+    fn drain(state: &mut QueueState<&'static str>, now: Instant) -> Vec<&'static str> {
+        std::iter::from_fn(|| state.next(Step::Write, now)).collect()
     }
 
     #[test]
     fn a_flood_in_one_namespace_delays_only_itself() {
         let now = Instant::now();
-        let mut line = Line::default();
+        let mut state = QueueState::default();
         for key in ["pond/a", "pond/b", "pond/c", "pond/a", "reef/x"] {
-            line.add(key);
+            state.add(key);
         }
         assert_eq!(
-            drain(&mut line, now),
+            drain(&mut state, now),
             ["pond/a", "reef/x", "pond/b", "pond/c"]
         );
     }
@@ -305,81 +305,81 @@ mod tests {
     #[test]
     fn publish_steps_do_not_wait_for_writes() {
         let now = Instant::now();
-        let mut line = Line::default();
-        let publish = |line: &mut Line<&'static str>| {
-            let key = line.next(Step::Publish, now)?;
-            line.done(&key, Completion::Published, now);
+        let mut state = QueueState::default();
+        let publish = |state: &mut QueueState<&'static str>| {
+            let key = state.next(Step::Publish, now)?;
+            state.done(&key, Completion::Published, now);
             Some(key)
         };
         for key in ["pond/a", "pond/b!", "pond/c!"] {
-            line.add(key);
+            state.add(key);
         }
-        assert_eq!(line.next(Step::Write, now), Some("pond/a"));
-        assert_eq!(line.next(Step::Write, now), None, "not published yet");
+        assert_eq!(state.next(Step::Write, now), Some("pond/a"));
+        assert_eq!(state.next(Step::Write, now), None, "not published yet");
         assert_eq!(
-            (publish(&mut line), publish(&mut line)),
+            (publish(&mut state), publish(&mut state)),
             (Some("pond/b!"), Some("pond/c!"))
         );
-        assert_eq!(line.unsettled(), 3);
+        assert_eq!(state.unsettled(), 3);
         // Another event arrives before the write.
-        line.add("pond/b!");
+        state.add("pond/b!");
         assert_eq!(
-            (line.depth(), line.next(Step::Write, now)),
+            (state.depth(), state.next(Step::Write, now)),
             (2, Some("pond/c!"))
         );
-        assert_eq!(line.next(Step::Write, now), None);
-        assert_eq!(publish(&mut line), Some("pond/b!"));
-        assert_eq!(drain(&mut line, now), ["pond/b!"]);
-        assert_eq!(publish(&mut line), None);
+        assert_eq!(state.next(Step::Write, now), None);
+        assert_eq!(publish(&mut state), Some("pond/b!"));
+        assert_eq!(drain(&mut state, now), ["pond/b!"]);
+        assert_eq!(publish(&mut state), None);
     }
 
     #[test]
     fn an_event_during_publish_repeats_publish_before_the_write() {
         let now = Instant::now();
-        let mut line = Line::default();
-        line.add("pond/a!");
-        let key = line.next(Step::Publish, now).unwrap();
-        line.add(key);
+        let mut state = QueueState::default();
+        state.add("pond/a!");
+        let key = state.next(Step::Publish, now).unwrap();
+        state.add(key);
         assert_eq!(
-            line.next(Step::Publish, now),
+            state.next(Step::Publish, now),
             None,
             "no key runs twice at a time"
         );
-        line.done(&key, Completion::Published, now);
-        assert_eq!(line.next(Step::Write, now), None);
-        assert_eq!(line.next(Step::Publish, now), Some(key));
-        line.done(&key, Completion::Published, now);
-        assert_eq!(drain(&mut line, now), [key]);
+        state.done(&key, Completion::Published, now);
+        assert_eq!(state.next(Step::Write, now), None);
+        assert_eq!(state.next(Step::Publish, now), Some(key));
+        state.done(&key, Completion::Published, now);
+        assert_eq!(drain(&mut state, now), [key]);
     }
 
     #[test]
     fn an_event_during_the_work_requeues_the_key_once() {
         let now = Instant::now();
-        let mut line = Line::default();
-        line.add("pond/a");
-        assert_eq!(line.next(Step::Write, now), Some("pond/a"));
-        line.add("pond/a");
-        line.add("pond/a");
+        let mut state = QueueState::default();
+        state.add("pond/a");
+        assert_eq!(state.next(Step::Write, now), Some("pond/a"));
+        state.add("pond/a");
+        state.add("pond/a");
         assert_eq!(
-            line.next(Step::Write, now),
+            state.next(Step::Write, now),
             None,
             "no key runs twice at a time"
         );
-        line.done(&"pond/a", Completion::Settled, now);
-        assert_eq!(drain(&mut line, now), ["pond/a"]);
+        state.done(&"pond/a", Completion::Settled, now);
+        assert_eq!(drain(&mut state, now), ["pond/a"]);
     }
 
     #[test]
     fn failures_back_off_until_the_next_success() {
         let start = Instant::now();
-        let mut line = Line::default();
-        line.add("pond/a");
+        let mut state = QueueState::default();
+        state.add("pond/a");
         let mut now = start;
         let mut waits = Vec::new();
         for _ in 0..10 {
-            let key = line.next(Step::Write, now).unwrap();
-            line.done(&key, Completion::Failed, now);
-            let at = line.wake_at().unwrap();
+            let key = state.next(Step::Write, now).unwrap();
+            state.done(&key, Completion::Failed, now);
+            let at = state.wake_at().unwrap();
             waits.push((at - now).as_millis());
             now = at;
         }
@@ -389,48 +389,48 @@ mod tests {
                 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 120_000, 120_000
             ]
         );
-        let key = line.next(Step::Write, now).unwrap();
-        line.done(&key, Completion::Settled, now);
-        assert_eq!(line.wake_at(), None);
-        line.add("pond/a");
-        let key = line.next(Step::Write, now).unwrap();
-        line.done(&key, Completion::Failed, now);
-        assert_eq!(line.wake_at(), Some(now + FIRST_BACKOFF));
+        let key = state.next(Step::Write, now).unwrap();
+        state.done(&key, Completion::Settled, now);
+        assert_eq!(state.wake_at(), None);
+        state.add("pond/a");
+        let key = state.next(Step::Write, now).unwrap();
+        state.done(&key, Completion::Failed, now);
+        assert_eq!(state.wake_at(), Some(now + FIRST_BACKOFF));
     }
 
     #[test]
     fn queued_running_and_failed_keys_are_unsettled() {
         let now = Instant::now();
-        let mut line = Line::default();
-        line.add("pond/a");
-        line.add("pond/b");
-        assert_eq!(line.unsettled(), 2);
-        let key = line.next(Step::Write, now).unwrap();
-        line.done(&key, Completion::Failed, now);
-        assert_eq!(line.unsettled(), 2);
+        let mut state = QueueState::default();
+        state.add("pond/a");
+        state.add("pond/b");
+        assert_eq!(state.unsettled(), 2);
+        let key = state.next(Step::Write, now).unwrap();
+        state.done(&key, Completion::Failed, now);
+        assert_eq!(state.unsettled(), 2);
         // An event before the end of the back-off does not count the key twice.
-        line.add("pond/a");
-        assert_eq!(line.unsettled(), 2);
+        state.add("pond/a");
+        assert_eq!(state.unsettled(), 2);
         for _ in 0..2 {
-            let key = line.next(Step::Write, now).unwrap();
-            assert_eq!(line.unsettled(), if key == "pond/b" { 2 } else { 1 });
-            line.done(&key, Completion::Again(FIRST_BACKOFF), now);
+            let key = state.next(Step::Write, now).unwrap();
+            assert_eq!(state.unsettled(), if key == "pond/b" { 2 } else { 1 });
+            state.done(&key, Completion::Again(FIRST_BACKOFF), now);
         }
         // A requeue without a failure counts as settled.
-        assert_eq!(line.unsettled(), 0);
+        assert_eq!(state.unsettled(), 0);
     }
 
     #[test]
     fn the_earlier_of_two_delays_counts() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
-        let mut line = Line::default();
-        line.add_at("pond/a", now + 3 * second);
-        line.add_at("pond/a", now + second);
-        line.add_at("pond/a", now + 2 * second);
-        assert_eq!(line.next(Step::Write, now), None);
-        assert_eq!(drain(&mut line, now + second), ["pond/a"]);
-        assert_eq!(line.wake_at(), None);
+        let mut state = QueueState::default();
+        state.add_at("pond/a", now + 3 * second);
+        state.add_at("pond/a", now + second);
+        state.add_at("pond/a", now + 2 * second);
+        assert_eq!(state.next(Step::Write, now), None);
+        assert_eq!(drain(&mut state, now + second), ["pond/a"]);
+        assert_eq!(state.wake_at(), None);
     }
 
     #[tokio::test]

@@ -253,7 +253,7 @@ impl Servers {
     pub async fn close(&self, bound: Duration) {
         let servers = std::mem::take(&mut *self.shared.servers());
         let ends = servers.into_values().filter_map(|entry| end(&entry));
-        let ends = join_all(ends.map(tell));
+        let ends = join_all(ends.map(send_farewell));
         let mut farewells = std::mem::take(&mut *self.shared.farewells());
         let rest = async { while farewells.join_next().await.is_some() {} };
         let all = async { tokio::join!(ends, rest) };
@@ -444,7 +444,7 @@ impl ServersState {
         if let Ok(runtime) = Handle::try_current()
             && farewells.len() < FAREWELLS
         {
-            farewells.spawn_on(tell(request), &runtime);
+            farewells.spawn_on(send_farewell(request), &runtime);
         }
     }
 }
@@ -460,7 +460,7 @@ fn end(entry: &ServerEntry) -> Option<RequestBuilder> {
 }
 
 /// Sends the request and ignores its answer: many servers cannot end a session.
-async fn tell(request: RequestBuilder) {
+async fn send_farewell(request: RequestBuilder) {
     if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, request.send()).await {
         tracing::debug!(
             error = error.without_url().to_string(),

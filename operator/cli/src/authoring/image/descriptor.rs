@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::described::Skill;
 use crate::authoring::import::{self, Findings};
-use crate::authoring::mcp::tools::{Drift, clean, drift as drift_of_tools, is_plain, look};
+use crate::authoring::mcp::tools::{Drift, clean, drift as drift_of_tools, is_plain, remark_on};
 use crate::authoring::openapi::Remarks;
 
 /// Returns the author's descriptor without invisible characters, without tools with misleading
@@ -55,7 +55,7 @@ pub fn for_review(
             clean(value, member, remarks);
         }
     }
-    look(&tools(&descriptor), remarks);
+    remark_on(&tools(&descriptor), remarks);
     descriptor
 }
 

@@ -129,7 +129,7 @@ pub enum LayerError {
 }
 
 /// Reads an uncompressed layer to its end: a later entry overrides an earlier one.
-pub fn look(layer: impl Read, place: &ImagePath) -> Result<LayerEntry, LayerError> {
+pub fn find_file(layer: impl Read, place: &ImagePath) -> Result<LayerEntry, LayerError> {
     let mut archive = Archive::new(BoundedReader {
         inner: layer,
         left: UNPACKED,
@@ -274,7 +274,7 @@ mod tests {
     #[track_caller]
     fn check(entries: &[(&str, &str)], expected: LayerEntry) {
         let place = ImagePath::parse("/pond/reed/fish.json").unwrap();
-        assert_eq!(look(&layer(entries)[..], &place).unwrap(), expected);
+        assert_eq!(find_file(&layer(entries)[..], &place).unwrap(), expected);
     }
 
     fn found(text: &str) -> LayerEntry {
@@ -332,14 +332,17 @@ mod tests {
     #[test]
     fn links_and_folders_are_errors() {
         let place = ImagePath::parse("pond/fish.json").unwrap();
-        let refused =
-            |entries: &[(&str, &str)]| look(&layer(entries)[..], &place).unwrap_err().to_string();
+        let refused = |entries: &[(&str, &str)]| {
+            find_file(&layer(entries)[..], &place)
+                .unwrap_err()
+                .to_string()
+        };
         assert!(refused(&[("pond/fish.json", "-> carp.json")]).contains("is a link"));
         assert!(refused(&[("pond", "-> lake")]).contains("is a link"));
         assert!(refused(&[("pond/fish.json/", "/")]).contains("is no file"));
         let long = "x".repeat(1 + (1 << 20));
         assert!(refused(&[("pond/fish.json", &long)]).contains("is larger than"));
-        assert!(look(&b"no archive at all"[..], &place).is_err());
+        assert!(find_file(&b"no archive at all"[..], &place).is_err());
     }
 
     #[test]
@@ -348,7 +351,7 @@ mod tests {
         let place = ImagePath::parse(&format!("{folder}fish.json")).unwrap();
         let name = format!("{folder}fish.json");
         assert_eq!(
-            look(&layer(&[(&name, "a")])[..], &place).unwrap(),
+            find_file(&layer(&[(&name, "a")])[..], &place).unwrap(),
             found("a")
         );
 
@@ -361,12 +364,12 @@ mod tests {
             .append_data(&mut header, "short", &b"b"[..])
             .unwrap();
         assert_eq!(
-            look(&builder.into_inner().unwrap()[..], &place).unwrap(),
+            find_file(&builder.into_inner().unwrap()[..], &place).unwrap(),
             found("b")
         );
 
         let endless = "reed/".repeat(20_000) + "fish.json";
-        let error = look(&layer(&[(&endless, "a")])[..], &place).unwrap_err();
+        let error = find_file(&layer(&[(&endless, "a")])[..], &place).unwrap_err();
         assert!(matches!(error, LayerError::Name), "{error}");
     }
 

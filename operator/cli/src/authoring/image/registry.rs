@@ -20,7 +20,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use toolcrib_bounds::Buffer;
 
-use super::layer::{ImagePath, LayerEntry, look};
+use super::layer::{ImagePath, LayerEntry, find_file};
 use crate::authoring::image::platform::Platform;
 use crate::print::brief;
 
@@ -118,7 +118,7 @@ impl Image {
     /// Reads a file as a container of the image would see it; `None` if it would not exist.
     pub async fn file(&mut self, place: &ImagePath) -> anyhow::Result<Option<Vec<u8>>> {
         for layer in &mut self.layers {
-            let seen = layer.look(&self.registry, &mut self.left, place).await;
+            let seen = layer.find_file(&self.registry, &mut self.left, place).await;
             match seen.with_context(|| format!("layer {}", brief(&layer.descriptor.digest)))? {
                 LayerEntry::Nothing => {}
                 LayerEntry::File(bytes) => return Ok(Some(bytes)),
@@ -130,7 +130,7 @@ impl Image {
 }
 
 impl Layer {
-    async fn look(
+    async fn find_file(
         &mut self,
         registry: &Registry,
         left: &mut u64,
@@ -151,8 +151,8 @@ impl Layer {
         file.rewind()?;
         Ok(match is_compressed {
             // Concatenated members are one stream: some builders write one for each file.
-            true => look(MultiGzDecoder::new(&*file), place)?,
-            false => look(&*file, place)?,
+            true => find_file(MultiGzDecoder::new(&*file), place)?,
+            false => find_file(&*file, place)?,
         })
     }
 }

@@ -93,7 +93,7 @@ impl PodImport {
             .filter_map(|service| service.agent.as_ref())
             .flat_map(|agent| {
                 let contract = agent.contract.as_ref().map(|path| path.value.as_str());
-                contract.into_iter().chain(skills(&agent.wishes))
+                contract.into_iter().chain(skills(&agent.requests))
             });
         own.chain(skills(&self.pod.defaults)).collect()
     }
@@ -136,8 +136,8 @@ impl PodObjects {
     }
 }
 
-fn skills(wishes: &pod::Wishes) -> impl Iterator<Item = &str> {
-    wishes
+fn skills(requests: &pod::RequestLists) -> impl Iterator<Item = &str> {
+    requests
         .skills
         .iter()
         .flatten()

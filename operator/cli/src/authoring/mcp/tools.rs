@@ -74,7 +74,7 @@ pub fn clean(value: &mut Value, place: &str, remarks: &mut Remarks) {
 }
 
 /// Adds remarks on names, schemas and hints for the reviewer.
-pub fn look(tools: &BTreeMap<String, Value>, remarks: &mut Remarks) {
+pub fn remark_on(tools: &BTreeMap<String, Value>, remarks: &mut Remarks) {
     for (name, tool) in tools {
         let schema = &tool["inputSchema"];
         let properties = schema["properties"].as_object();
@@ -153,7 +153,7 @@ mod tests {
     fn normal(tools: &Value) -> (BTreeMap<String, Value>, Vec<String>) {
         let mut remarks = Remarks::default();
         let tools = normalized(tools.as_array().unwrap(), &mut remarks).unwrap();
-        look(&tools, &mut remarks);
+        remark_on(&tools, &mut remarks);
         (tools, remarks.0.iter().map(ToString::to_string).collect())
     }
 

@@ -29,7 +29,7 @@ impl<T> At<T> {
 pub struct PodFile {
     pub name: Option<At<String>>,
     /// The `*-defaults` of the file, in the form of an agent's own requests.
-    pub defaults: Wishes,
+    pub defaults: RequestLists,
     pub services: Vec<Service>,
 }
 
@@ -55,17 +55,17 @@ pub struct AgentBlock {
     pub line: usize,
     pub contract: Option<At<String>>,
     pub replicas: Option<At<u16>>,
-    pub wishes: Wishes,
+    pub requests: RequestLists,
 }
 
 /// The requests of one agent, or the defaults of the file. `None`: not declared.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct RequestLists {
     pub cllama: Option<At<Vec<String>>>,
     pub cllama_env: Vec<(String, At<Template>)>,
     pub surfaces: Option<Vec<Entry<At<Reach>>>>,
-    pub tools: Option<Vec<Entry<At<ToolWish>>>>,
-    pub feeds: Option<Vec<Entry<At<FeedWish>>>>,
+    pub tools: Option<Vec<Entry<At<ToolRequest>>>>,
+    pub feeds: Option<Vec<Entry<At<FeedRequest>>>>,
     pub skills: Option<Vec<Entry<At<String>>>>,
     pub models: Option<At<Models>>,
     pub policy: Option<ToolPolicy>,
@@ -110,7 +110,7 @@ pub enum Reach {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolWish {
+pub struct ToolRequest {
     pub service: String,
     pub allow: Allow,
 }
@@ -122,7 +122,7 @@ pub enum Allow {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FeedWish {
+pub enum FeedRequest {
     /// The name of a feed in some service's descriptor.
     Named(String),
     Of {

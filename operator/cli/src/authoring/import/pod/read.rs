@@ -7,8 +7,8 @@ use toolcrib_compile::near;
 
 use super::scalar::{duration_seconds, service_name, split_words};
 use super::{
-    AgentBlock, Allow, At, Entry, FeedWish, Models, PodFile, Reach, Service, ToolPolicy, ToolWish,
-    Wishes,
+    AgentBlock, Allow, At, Entry, FeedRequest, Models, PodFile, Reach, RequestLists, Service,
+    ToolPolicy, ToolRequest,
 };
 use crate::authoring::import::finding::{Cause, Findings, Weight};
 use crate::authoring::import::names::dns_label;
@@ -138,7 +138,7 @@ impl Reader<'_> {
                 }
             } else if !key
                 .strip_suffix("-defaults")
-                .is_some_and(|key| self.wish(key, value, &mut file.defaults))
+                .is_some_and(|key| self.request(key, value, &mut file.defaults))
             {
                 self.untranslated(line, "x-claw.", key, &["pod"]);
             }
@@ -192,7 +192,7 @@ impl Reader<'_> {
             line,
             contract: None,
             replicas: None,
-            wishes: Wishes::default(),
+            requests: RequestLists::default(),
         };
         let mut is_agent = false;
         for (key, line, value) in self.map(node, "x-claw") {
@@ -204,7 +204,7 @@ impl Reader<'_> {
                     match key {
                         "agent" => agent.contract = self.text(value, key),
                         "count" => agent.replicas = self.number(value, key),
-                        key if self.wish(key, value, &mut agent.wishes) => {}
+                        key if self.request(key, value, &mut agent.requests) => {}
                         key => {
                             let place = format!("{}.x-claw.", service.name.value);
                             self.untranslated(line, &place, key, &AGENT_KEYS);
@@ -219,16 +219,16 @@ impl Reader<'_> {
     }
 
     /// Reads a key that agents and the defaults share; returns false for any other key.
-    fn wish(&mut self, key: &str, value: &Node, wishes: &mut Wishes) -> bool {
+    fn request(&mut self, key: &str, value: &Node, requests: &mut RequestLists) -> bool {
         match key {
-            "cllama" => wishes.cllama = Some(self.names(value, key)),
-            "cllama-env" => wishes.cllama_env = self.environment(value),
-            "surfaces" => wishes.surfaces = Some(self.entries(value, key, Self::surface)),
-            "tools" => wishes.tools = Some(self.entries(value, key, Self::tool)),
-            "feeds" => wishes.feeds = Some(self.entries(value, key, Self::feed)),
-            "skills" => wishes.skills = Some(self.entries(value, key, Self::skill)),
-            "models" => wishes.models = Some(At::new(value.line, self.models(value))),
-            "tool-policy" => wishes.policy = Some(self.policy(value)),
+            "cllama" => requests.cllama = Some(self.names(value, key)),
+            "cllama-env" => requests.cllama_env = self.environment(value),
+            "surfaces" => requests.surfaces = Some(self.entries(value, key, Self::surface)),
+            "tools" => requests.tools = Some(self.entries(value, key, Self::tool)),
+            "feeds" => requests.feeds = Some(self.entries(value, key, Self::feed)),
+            "skills" => requests.skills = Some(self.entries(value, key, Self::skill)),
+            "models" => requests.models = Some(At::new(value.line, self.models(value))),
+            "tool-policy" => requests.policy = Some(self.policy(value)),
             _ => return false,
         }
         true
@@ -289,9 +289,9 @@ impl Reader<'_> {
         })
     }
 
-    fn tool(&mut self, node: &Node) -> Option<ToolWish> {
+    fn tool(&mut self, node: &Node) -> Option<ToolRequest> {
         if let Some(service) = node.text() {
-            return Some(ToolWish {
+            return Some(ToolRequest {
                 service: service_name(service),
                 allow: Allow::All,
             });
@@ -312,7 +312,7 @@ impl Reader<'_> {
             );
             return None;
         };
-        Some(ToolWish {
+        Some(ToolRequest {
             service: service_name(&service.value),
             allow,
         })
@@ -343,9 +343,9 @@ impl Reader<'_> {
         }
     }
 
-    fn feed(&mut self, node: &Node) -> Option<FeedWish> {
+    fn feed(&mut self, node: &Node) -> Option<FeedRequest> {
         if let Some(name) = node.text() {
-            return Some(FeedWish::Named(name.to_owned()));
+            return Some(FeedRequest::Named(name.to_owned()));
         }
         let (mut service, mut name, mut path, mut ttl) = (None, None, None, None);
         for (key, line, value) in self.map(node, "a feeds entry") {
@@ -359,13 +359,13 @@ impl Reader<'_> {
         }
         let text = |at: Option<At<String>>| at.map(|at| at.value);
         match (text(service), text(name)) {
-            (Some(service), name) => Some(FeedWish::Of {
+            (Some(service), name) => Some(FeedRequest::Of {
                 service: service_name(&service),
                 name,
                 path: text(path),
                 ttl,
             }),
-            (None, Some(name)) => Some(FeedWish::Named(name)),
+            (None, Some(name)) => Some(FeedRequest::Named(name)),
             (None, None) => {
                 self.found
                     .error(node.line, "a feeds entry names no source: add source: NAME");
@@ -634,6 +634,6 @@ mod tests {
         let ports: Vec<u16> = file.services[0].ports.iter().map(|it| it.value).collect();
         assert_eq!(ports, [4000, 5000]);
         let agent = file.services[0].agent.as_ref().unwrap();
-        assert_eq!(agent.wishes.surfaces.as_ref().unwrap().len(), 2);
+        assert_eq!(agent.requests.surfaces.as_ref().unwrap().len(), 2);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Translation;
 use super::providers::refs;
-use super::wishes::Wish;
+use super::requests::AgentRequest;
 use crate::authoring::import::pod::{Allow, Models, ToolPolicy};
 use crate::print::Document;
 
@@ -21,8 +21,8 @@ impl Translation<'_> {
             .with_comment("tools-defaults: for every agent here that does not exclude them.")
     }
 
-    pub(super) fn agent(&self, wish: &Wish<'_>) -> Document {
-        let surfaces: Vec<Value> = wish
+    pub(super) fn agent(&self, request: &AgentRequest<'_>) -> Document {
+        let surfaces: Vec<Value> = request
             .reach
             .iter()
             .map(|name| json!({"name": name}))
@@ -31,29 +31,29 @@ impl Translation<'_> {
         if !surfaces.is_empty() {
             spec["surfaces"] = surfaces.into();
         }
-        if !wish.takes_defaults && self.pod.defaults.tools.is_some() {
+        if !request.takes_defaults && self.pod.defaults.tools.is_some() {
             spec["toolDefaults"] = "Exclude".into();
         }
-        if let Some(models) = &wish.models {
+        if let Some(models) = &request.models {
             spec["models"] = models_of(models);
         }
-        if let Some(policy) = &wish.policy {
+        if let Some(policy) = &request.policy {
             spec["policy"] = policy_of(policy);
         }
-        Document::new(self.object("Agent", &wish.name, spec))
+        Document::new(self.object("Agent", &request.name, spec))
     }
 
-    pub(super) fn grant(&self, wish: &Wish<'_>) -> Option<Document> {
-        if wish.tools.is_empty() && wish.feeds.is_empty() {
+    pub(super) fn grant(&self, request: &AgentRequest<'_>) -> Option<Document> {
+        if request.tools.is_empty() && request.feeds.is_empty() {
             return None;
         }
-        let tools: Vec<Value> = wish
+        let tools: Vec<Value> = request
             .tools
             .iter()
             .map(|(surface, allow)| rule(surface, allow))
             .collect();
         let mut feeds: BTreeMap<&String, IndexSet<&str>> = BTreeMap::new();
-        for (surface, feed) in &wish.feeds {
+        for (surface, feed) in &request.feeds {
             feeds.entry(surface).or_default().insert(feed);
         }
         let feeds: Vec<Value> = feeds
@@ -63,13 +63,13 @@ impl Translation<'_> {
                 json!({"surface": {"name": surface}, "allow": allow})
             })
             .collect();
-        let mut spec = json!({"agents": [wish.name]});
+        let mut spec = json!({"agents": [request.name]});
         for (field, rules) in [("tools", tools), ("feeds", feeds)] {
             if !rules.is_empty() {
                 spec[field] = rules.into();
             }
         }
-        Some(Document::new(self.object("ToolGrant", &wish.name, spec)))
+        Some(Document::new(self.object("ToolGrant", &request.name, spec)))
     }
 }
 

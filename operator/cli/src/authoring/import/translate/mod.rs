@@ -11,7 +11,7 @@
 //! | a variable in `environment` | a key of a Secret, without its value |
 //! | a service's `image`, `expose` | Deployment, Service |
 //!
-//! Reading order: [`feeds`] (the feeds of all descriptors), [`wishes`] (the requests of each
+//! Reading order: [`feeds`] (the feeds of all descriptors), [`requests`] (the requests of each
 //! agent), [`surfaces`], [`providers`], [`agents`] (with their grants). Not here: reading files,
 //! and whether the objects compile.
 //!
@@ -20,7 +20,7 @@
 //! finding. The work is linear in the pod file, once each agent has its defaults.
 
 mod feeds;
-mod wishes;
+mod requests;
 mod workloads;
 
 mod agents;
@@ -43,7 +43,7 @@ use super::pod::{PodFile, Service};
 use super::secrets::Secrets;
 use super::variables::Values;
 use feeds::Feeds;
-pub(super) use wishes::Wish;
+pub(super) use requests::AgentRequest;
 
 pub fn translate(pod: &PodFile, given: &ImportOptions, found: &mut Findings) -> Vec<File> {
     if given.namespace.is_none() && pod.name.is_none() {
@@ -76,22 +76,29 @@ pub fn translate(pod: &PodFile, given: &ImportOptions, found: &mut Findings) -> 
     };
     translation.names();
     let defaults = translation.default_tools();
-    let wishes = translation.wishes(&defaults);
-    let surfaces = translation.surfaces_in_use(&wishes, &defaults);
+    let requests = translation.requests(&defaults);
+    let surfaces = translation.surfaces_in_use(&requests, &defaults);
 
     let surface_documents: Vec<Document> = surfaces
         .iter()
         .filter_map(|(name, line)| translation.surface(name, *line))
         .collect();
-    let providers = translation.providers(&wishes);
+    let providers = translation.providers(&requests);
     let mut grants = Vec::new();
     if !defaults.is_empty() {
         grants.push(translation.tool_defaults(&defaults));
     }
-    grants.extend(wishes.iter().filter_map(|wish| translation.grant(wish)));
-    let agents: Vec<Document> = wishes.iter().map(|wish| translation.agent(wish)).collect();
+    grants.extend(
+        requests
+            .iter()
+            .filter_map(|request| translation.grant(request)),
+    );
+    let agents: Vec<Document> = requests
+        .iter()
+        .map(|request| translation.agent(request))
+        .collect();
     let services = workloads::services(&mut translation, &surfaces);
-    let pods = workloads::agents(&mut translation, &wishes);
+    let pods = workloads::agents(&mut translation, &requests);
     let secrets = translation.secrets.documents(
         &translation.namespace,
         &given.values,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::Translation;
-use super::wishes::Wish;
+use super::requests::AgentRequest;
 use crate::authoring::import::finding::{Cause, Weight};
 use crate::authoring::import::pod::{At, Models};
 use crate::authoring::import::providers::KnownProvider;
@@ -13,13 +13,13 @@ use crate::authoring::import::variables::Template;
 use crate::print::Document;
 
 impl Translation<'_> {
-    pub(super) fn providers(&mut self, wishes: &[Wish<'_>]) -> Vec<Document> {
+    pub(super) fn providers(&mut self, requests: &[AgentRequest<'_>]) -> Vec<Document> {
         let mut wanted: BTreeMap<KnownProvider, Option<At<Template>>> = BTreeMap::new();
         let pod = self.pod;
-        let env = wishes
+        let env = requests
             .iter()
-            .filter_map(|wish| wish.service.agent.as_ref())
-            .flat_map(|agent| &agent.wishes.cllama_env)
+            .filter_map(|request| request.service.agent.as_ref())
+            .flat_map(|agent| &agent.requests.cllama_env)
             .chain(&pod.defaults.cllama_env);
         for (variable, value) in env {
             match KnownProvider::by_variable(variable) {
@@ -35,8 +35,8 @@ impl Translation<'_> {
                 ),
             }
         }
-        for wish in wishes {
-            for reference in wish.models.iter().flat_map(refs) {
+        for request in requests {
+            for reference in request.models.iter().flat_map(refs) {
                 let name = reference.split('/').next().unwrap_or_default();
                 match KnownProvider::by_name(name) {
                     _ if self.given.existing.providers.contains(name) => {}
@@ -44,12 +44,12 @@ impl Translation<'_> {
                         wanted.entry(provider).or_default();
                     }
                     None if !reference.contains('/') => self.found.error_once(
-                        wish.line,
+                        request.line,
                         format!("the model {reference} names no provider: write PROVIDER/MODEL, such as openai/{reference}"),
                         Cause::Provider(name.to_owned()),
                     ),
                     None => self.found.error_once(
-                        wish.line,
+                        request.line,
                         format!("the provider {name} of model {reference} is not known: write a ModelProvider of that name and give it with -f"),
                         Cause::Provider(name.to_owned()),
                     ),
@@ -77,7 +77,7 @@ impl Translation<'_> {
         let causes = self.found.causes();
         let is_said = causes.iter().any(|it| matches!(it, Cause::Provider(_)));
         let is_none = wanted.is_empty() && self.given.existing.providers.is_empty();
-        if is_none && !is_said && !wishes.is_empty() {
+        if is_none && !is_said && !requests.is_empty() {
             self.found.add_cause(
                 0,
                 Weight::Note,

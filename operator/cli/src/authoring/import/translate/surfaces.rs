@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::wishes::Wish;
+use super::requests::AgentRequest;
 use super::{Lines, Translation};
 use crate::authoring::import::finding::{Cause, Weight};
 use crate::authoring::import::pod::{Allow, Service};
@@ -15,16 +15,17 @@ impl Translation<'_> {
     /// the file in its order with their own lines, then all others with the line that names them.
     pub(super) fn surfaces_in_use(
         &self,
-        wishes: &[Wish<'_>],
+        requests: &[AgentRequest<'_>],
         defaults: &[(String, Allow, usize)],
     ) -> Lines {
         let mut used = Lines::new();
-        let asked = wishes
+        let asked = requests
             .iter()
-            .flat_map(|wish| {
-                wish.reach
+            .flat_map(|request| {
+                request
+                    .reach
                     .iter()
-                    .map(|surface| (surface.clone(), wish.line))
+                    .map(|surface| (surface.clone(), request.line))
             })
             .chain(
                 defaults

@@ -16,7 +16,7 @@ use crate::print::Document;
 use super::super::pod::{At, Service};
 use super::super::providers::KnownProvider;
 use super::super::variables::Template;
-use super::{Lines, Translation, Wish};
+use super::{AgentRequest, Lines, Translation};
 use crate::authoring::import::names::dns_label;
 
 /// Limit on the bytes of contracts and skills, each counted for every agent that mounts it.
@@ -112,14 +112,14 @@ fn wrapped_program(
     ]
 }
 
-pub fn agents(translation: &mut Translation<'_>, wishes: &[Wish<'_>]) -> Vec<Document> {
+pub fn agents(translation: &mut Translation<'_>, requests: &[AgentRequest<'_>]) -> Vec<Document> {
     let mut documents = Vec::new();
-    for wish in wishes {
-        let name = &wish.name;
-        let files = contract_files(translation, wish);
-        let Some(mut container) = container(translation, name, wish.service) else {
+    for request in requests {
+        let name = &request.name;
+        let files = contract_files(translation, request);
+        let Some(mut container) = container(translation, name, request.service) else {
             translation.found.note(
-                wish.service.name.line,
+                request.service.name.line,
                 format!(
                     "{name} has no image: no pod is written; label its pods {}: {name}",
                     names::AGENT_LABEL
@@ -158,15 +158,15 @@ pub fn agents(translation: &mut Translation<'_>, wishes: &[Wish<'_>]) -> Vec<Doc
         documents.push(Document::new(deployment(
             translation,
             name,
-            wish.replicas,
+            request.replicas,
             json!({"app": name}),
             template,
         )));
-        if !wish.service.ports.is_empty() {
+        if !request.service.ports.is_empty() {
             documents.push(Document::new(kubernetes_service(
                 translation,
                 name,
-                wish.service,
+                request.service,
             )));
         }
     }
@@ -336,10 +336,10 @@ fn is_mediators(variable: &str) -> bool {
 /// below `/claw`, and the text.
 fn contract_files(
     translation: &mut Translation<'_>,
-    wish: &Wish<'_>,
+    request: &AgentRequest<'_>,
 ) -> IndexMap<String, (String, String)> {
-    let contract = wish.contract.map(|path| (path, "AGENTS.md".to_owned()));
-    let skills = wish.skills.iter().map(|path| {
+    let contract = request.contract.map(|path| (path, "AGENTS.md".to_owned()));
+    let skills = request.skills.iter().map(|path| {
         let file = path.value.rsplit('/').next().unwrap_or_default();
         (path, format!("skills/{file}"))
     });
@@ -361,7 +361,7 @@ fn contract_files(
                         path.line,
                         format!(
                             "{place} is not mounted into {}: the files of all agents are larger than {MAX_MOUNTED} bytes together; import the agents from several pod files",
-                            dns_label(&wish.name)
+                            dns_label(&request.name)
                         ),
                     );
                 }
@@ -371,7 +371,7 @@ fn contract_files(
                 format!(
                     "{} is not mounted into {}: {reason}: put it beside the pod file, or correct its path",
                     path.value,
-                    dns_label(&wish.name)
+                    dns_label(&request.name)
                 ),
             ),
             None => {}

@@ -7,11 +7,11 @@ use super::{Lines, Translation};
 use crate::authoring::import::finding::{Cause, Findings};
 use crate::authoring::import::names::dns_label;
 use crate::authoring::import::pod::{
-    Allow, At, Entry, FeedWish, Models, Reach, Service, ToolPolicy, ToolWish, spread,
+    Allow, At, Entry, FeedRequest, Models, Reach, Service, ToolPolicy, ToolRequest, spread,
 };
 
 /// The requests of one agent with defaults applied, and with Kubernetes' names.
-pub(in crate::authoring::import) struct Wish<'a> {
+pub(in crate::authoring::import) struct AgentRequest<'a> {
     pub name: String,
     pub service: &'a Service,
     pub line: usize,
@@ -31,10 +31,10 @@ impl<'a> Translation<'a> {
     pub(super) fn default_tools(&mut self) -> Vec<(String, Allow, usize)> {
         let wanted = spread(None, self.pod.defaults.tools.as_ref());
         let mut lines = Lines::new();
-        let named = wanted.into_iter().map(|wish| {
-            let surface = self.name(&wish.value.service);
-            lines.entry(surface.clone()).or_insert(wish.line);
-            (surface, wish.value.allow)
+        let named = wanted.into_iter().map(|request| {
+            let surface = self.name(&request.value.service);
+            lines.entry(surface.clone()).or_insert(request.line);
+            (surface, request.value.allow)
         });
         let united = union(named);
         let with_line = |(surface, allow)| {
@@ -44,28 +44,31 @@ impl<'a> Translation<'a> {
         united.into_iter().map(with_line).collect()
     }
 
-    pub(super) fn wishes(&mut self, defaults: &[(String, Allow, usize)]) -> Vec<Wish<'a>> {
+    pub(super) fn requests(
+        &mut self,
+        defaults: &[(String, Allow, usize)],
+    ) -> Vec<AgentRequest<'a>> {
         let pod = self.pod;
         pod.services
             .iter()
             .filter(|service| service.agent.is_some())
-            .filter_map(|service| self.wish(service, defaults))
+            .filter_map(|service| self.request(service, defaults))
             .collect()
     }
 
-    fn wish(
+    fn request(
         &mut self,
         service: &'a Service,
         defaults: &[(String, Allow, usize)],
-    ) -> Option<Wish<'a>> {
+    ) -> Option<AgentRequest<'a>> {
         let agent = service.agent.as_ref()?;
         if !self.is_written(service) {
             return None;
         }
         let shared = &self.pod.defaults;
-        let own = &agent.wishes;
+        let own = &agent.requests;
         let name = self.name(&service.name.value);
-        let is_default = |entry: &Entry<At<ToolWish>>| matches!(entry, Entry::Defaults);
+        let is_default = |entry: &Entry<At<ToolRequest>>| matches!(entry, Entry::Defaults);
         let takes_defaults = own
             .tools
             .as_ref()
@@ -101,7 +104,7 @@ impl<'a> Translation<'a> {
         }
         let names: Vec<(String, usize)> = added
             .iter()
-            .map(|wish| (self.name(&wish.value.service), wish.line))
+            .map(|request| (self.name(&request.value.service), request.line))
             .collect();
         for (surface, line) in &names {
             imply(surface, *line, self.found);
@@ -131,12 +134,12 @@ impl<'a> Translation<'a> {
                 }
             }
         }
-        Some(Wish {
+        Some(AgentRequest {
             tools: union(
                 names
                     .into_iter()
                     .zip(&added)
-                    .map(|((surface, _), wish)| (surface, wish.value.allow.clone())),
+                    .map(|((surface, _), request)| (surface, request.value.allow.clone())),
             ),
             skills: spread(own.skills.as_ref(), shared.skills.as_ref()),
             replicas: agent.replicas.as_ref().map_or(1, |count| count.value),
@@ -158,29 +161,29 @@ impl<'a> Translation<'a> {
 
     /// Returns the surface and name of a feed. A feed that only the pod file describes is added to
     /// its service's descriptor.
-    fn feed(&mut self, wish: &At<FeedWish>) -> Option<(String, String)> {
-        match &wish.value {
-            FeedWish::Named(name) => {
+    fn feed(&mut self, request: &At<FeedRequest>) -> Option<(String, String)> {
+        match &request.value {
+            FeedRequest::Named(name) => {
                 let mut from = self.feeds.services(name);
                 match (from.next(), from.next()) {
                     (Some(service), None) => Some((self.name(service), name.clone())),
                     (None, _) => {
                         self.found.error(
-                            wish.line,
+                            request.line,
                             format!("no descriptor has the feed {name}: give the service's with --describe"),
                         );
                         None
                     }
                     (Some(_), Some(_)) => {
                         self.found.error(
-                            wish.line,
+                            request.line,
                             format!("several services have the feed {name}: write source: SERVICE with it"),
                         );
                         None
                     }
                 }
             }
-            FeedWish::Of {
+            FeedRequest::Of {
                 service,
                 name,
                 path,
@@ -203,15 +206,15 @@ impl<'a> Translation<'a> {
                         "the feed of {service} is not in its descriptor, or has no path: give the descriptor with --describe {service}=FILE"
                     );
                     if self.feeds.descriptor(service).is_some() {
-                        self.found.error(wish.line, message);
+                        self.found.error(request.line, message);
                     } else {
                         let cause = Cause::Surface(surface);
-                        self.found.error_once(wish.line, message, cause);
+                        self.found.error_once(request.line, message, cause);
                     }
                     return None;
                 };
                 self.found.note(
-                    wish.line,
+                    request.line,
                     format!("the feed {name} is added to the descriptor of {service}"),
                 );
                 Some((surface, name))
@@ -221,10 +224,10 @@ impl<'a> Translation<'a> {
 }
 
 /// Unites the names of each surface. `all` wins; a surface without names is left out.
-fn union(wishes: impl IntoIterator<Item = (String, Allow)>) -> Vec<(String, Allow)> {
+fn union(requests: impl IntoIterator<Item = (String, Allow)>) -> Vec<(String, Allow)> {
     // `None`: all tools.
     let mut united: IndexMap<String, Option<IndexSet<String>>> = IndexMap::new();
-    for (surface, allow) in wishes {
+    for (surface, allow) in requests {
         let known = united
             .entry(surface)
             .or_insert_with(|| Some(IndexSet::new()));
