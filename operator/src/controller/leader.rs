@@ -66,42 +66,14 @@ pub async fn lead(
 ) -> anyhow::Result<Infallible> {
     let started = Timestamp::now();
     context.forget();
-    while context.stores.synced().is_none() {
-        tokio::time::sleep(LOOK).await;
-    }
-    let listed = async {
-        let stores = &context.stores;
-        while !(stores.secrets.settled()
-            && stores.config_maps.settled()
-            && stores.network_policies.settled())
-        {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    if tokio::time::timeout(SECRETS, listed).await.is_err() {
-        tracing::warn!(
-            "some namespaces' Secrets, ConfigMaps or NetworkPolicies are not listed yet; their Agents wait for the lists"
-        );
-    }
+    wait_for_lists(context).await;
     // Certificates first: the link's authority is part of every compiled agent.json.
     while let Err(error) = certificates(context).await {
         let error = anyhow::Error::new(error);
         tracing::warn!("certificate rotation failed, retried: {error:#}");
         tokio::time::sleep(CERTIFICATES_RETRY).await;
     }
-    let mut agents = Vec::new();
-    for agent in context.stores.agents.all() {
-        if agent.object.is_ok() {
-            let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
-            let status = agent.status();
-            let usage = status.as_ref().and_then(|status| status.usage.as_ref());
-            context.link.reports().begin(&key, &counted(usage));
-            agents.push(key);
-        }
-    }
-    if context.settings.claw_api.is_some() {
-        context.tokens.begin(agents);
-    }
+    begin_agents(context);
     context.queue.open();
     context.leadership.set(true);
     // Before any compilation. Later suspensions are published as their events come.
@@ -119,6 +91,65 @@ pub async fn lead(
             names::DNS_SERVICE,
         );
     }
+    serve_link(context, parts, started).await?;
+    serve_claw_api(context, parts).await?;
+    // The link is ready, so the Service may send mediators to this pod.
+    label(context).await;
+    spawn_loops(context, parts);
+    match parts.join_next().await {
+        Some(Ok(error)) => Err(error),
+        Some(Err(error)) => Err(anyhow::Error::new(error).context("a task of the leader ended")),
+        None => Err(anyhow::anyhow!("the leader has no tasks")),
+    }
+}
+
+/// Waits until every store is synced, and for most lists of Secrets and the like.
+async fn wait_for_lists(context: &Context) {
+    while context.stores.synced().is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
+    let listed = async {
+        let stores = &context.stores;
+        while !(stores.secrets.settled()
+            && stores.config_maps.settled()
+            && stores.network_policies.settled())
+        {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(SECRETS, listed).await.is_err() {
+        tracing::warn!(
+            "some namespaces' Secrets, ConfigMaps or NetworkPolicies are not listed yet; their Agents wait for the lists"
+        );
+    }
+}
+
+/// Begins the counters and claw-api's tokens of the agents that there are.
+fn begin_agents(context: &Context) {
+    let mut agents = Vec::new();
+    for agent in context.stores.agents.all() {
+        if agent.object.is_ok() {
+            let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
+            let status = agent.status();
+            let usage = status.as_ref().and_then(|status| status.usage.as_ref());
+            context.link.reports().begin(&key, &counted(usage));
+            agents.push(key);
+        }
+    }
+    if context.settings.claw_api.is_some() {
+        context.tokens.begin(agents);
+    }
+}
+
+fn certificate(context: &Context) -> Arc<dyn ResolvesServerCert> {
+    Arc::clone(&context.certificate) as Arc<dyn ResolvesServerCert>
+}
+
+async fn serve_link(
+    context: &Arc<Context>,
+    parts: &mut JoinSet<anyhow::Error>,
+    started: Timestamp,
+) -> anyhow::Result<()> {
     let address = context.settings.link_listen;
     let listener = bind(address)
         .await
@@ -133,36 +164,51 @@ pub async fn lead(
         started,
         on_report: Box::new(move |agent, change| reported(&status, agent, change)),
     };
-    let certificate = || Arc::clone(&context.certificate) as Arc<dyn ResolvesServerCert>;
-    spawn_listener(certificate(), parts, listener, link.router(), link::BOUNDS)?;
-    if let Some(claw_api) = &context.settings.claw_api {
-        let address = claw_api.listen;
-        let listener = bind(address)
-            .await
-            .with_context(|| format!("--claw-api-listen {address}"))?;
-        let explaining = Arc::clone(context);
-        let claw_api = ClawApi {
-            leadership: Arc::clone(&context.leadership),
-            stores: context.stores.clone(),
-            tokens: Arc::clone(&context.tokens),
-            link: Arc::clone(&context.link),
-            metrics: context.metrics.clone(),
-            scope: claw_api.scope,
-            explain: Box::new(move |agent, tool| {
-                let context = Arc::clone(&explaining);
-                async move { explain(&context, &agent, &tool).await }.boxed()
-            }),
-        };
-        spawn_listener(
-            certificate(),
-            parts,
-            listener,
-            claw_api.router(),
-            claw::BOUNDS,
-        )?;
-    }
-    // The link is ready, so the Service may send mediators to this pod.
-    label(context).await;
+    spawn_listener(
+        certificate(context),
+        parts,
+        listener,
+        link.router(),
+        link::BOUNDS,
+    )
+}
+
+/// Serves claw-api, if the settings have it.
+async fn serve_claw_api(
+    context: &Arc<Context>,
+    parts: &mut JoinSet<anyhow::Error>,
+) -> anyhow::Result<()> {
+    let Some(claw_api) = &context.settings.claw_api else {
+        return Ok(());
+    };
+    let address = claw_api.listen;
+    let listener = bind(address)
+        .await
+        .with_context(|| format!("--claw-api-listen {address}"))?;
+    let explaining = Arc::clone(context);
+    let claw_api = ClawApi {
+        leadership: Arc::clone(&context.leadership),
+        stores: context.stores.clone(),
+        tokens: Arc::clone(&context.tokens),
+        link: Arc::clone(&context.link),
+        metrics: context.metrics.clone(),
+        scope: claw_api.scope,
+        explain: Box::new(move |agent, tool| {
+            let context = Arc::clone(&explaining);
+            async move { explain(&context, &agent, &tool).await }.boxed()
+        }),
+    };
+    spawn_listener(
+        certificate(context),
+        parts,
+        listener,
+        claw_api.router(),
+        claw::BOUNDS,
+    )
+}
+
+/// Spawns the tasks that publish, reconcile, and keep what has a time.
+fn spawn_loops(context: &Arc<Context>, parts: &mut JoinSet<anyhow::Error>) {
     for _ in 0..PUBLISHERS {
         let context = Arc::clone(context);
         parts.spawn(async move { publish_updates(&context).await });
@@ -179,11 +225,6 @@ pub async fn lead(
     parts.spawn(async move { keep_budgets(&budgets).await });
     let resync = Arc::clone(context);
     parts.spawn(async move { resync_all(&resync).await });
-    match parts.join_next().await {
-        Some(Ok(error)) => Err(error),
-        Some(Err(error)) => Err(anyhow::Error::new(error).context("a task of the leader ended")),
-        None => Err(anyhow::anyhow!("the leader has no tasks")),
-    }
 }
 
 /// Serves `routes` while this replica leads.

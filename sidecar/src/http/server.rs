@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,77 +93,13 @@ impl Server {
             Some(port) => Some(listen((Ipv6Addr::UNSPECIFIED, port).into()).await?),
             None => None,
         };
-        let local = if args.allow_local {
-            LocalNames::Allowed
-        } else {
-            LocalNames::Refused
-        };
-        // A quarter for the hidden rounds, the rest for the record.
-        let continuity_bytes = args.history_max_bytes / 4;
-        let history_bytes = continuity_bytes * 3;
-        let on_stdout = if args.record_bodies {
-            StdoutBodies::WithBodies
-        } else {
-            StdoutBodies::WithoutBodies
-        };
-        let current = Arc::new(CurrentConfig::default());
-        let metrics = Arc::new(Metrics::default());
-        let outbound = Arc::new(Outbound::new(
-            local,
-            Resolver::of_files(current.clone(), local),
-        ));
-        let tokens = Arc::new(Tokens::new(current.clone(), outbound.clone()));
-        let endpoint = args.otlp_endpoint.as_ref().and_then(|it| it.0.as_deref());
-        let exporter = endpoint.map(|endpoint| {
-            Exporter::start(endpoint, &args.pod, outbound.clone(), metrics.clone())
-        });
-        let bodies = Arc::new(Semaphore::new(limits.bodies_kib));
-        let app = Arc::new(App {
-            telemetry: Telemetry { exporter },
-            feeds: Feeds::new(
-                current.clone(),
-                outbound.clone(),
-                tokens.clone(),
-                metrics.clone(),
-            ),
-            current,
-            outbound,
-            tokens,
-            servers: Servers::new(metrics.clone(), bodies.clone()),
-            native: NativeClients::default(),
-            models: ModelClient::new(metrics.clone()),
-            history: History::open(
-                &args.history_dir,
-                history_bytes,
-                on_stdout,
-                stdout,
-                metrics.clone(),
-            )?,
-            continuity: ContinuityStore::open(&args.history_dir, continuity_bytes),
-            metrics,
-            link: LinkStatus::default(),
-            requests: Arc::new(Semaphore::new(limits.requests)),
-            bodies,
-            settings: Settings {
-                pod: args.pod,
-                keepalive: args.keepalive,
-                limits,
-            },
-        });
+        let address = local_address(&listener, args.listen)?;
+        let admin_address = local_address(&admin_listener, args.admin_listen)?;
+        let app = Arc::new(app(&args, limits, stdout)?);
         let watch = Watch::start(args.config_dir.clone(), app.current.clone())
             .map_err(StartError::Watch)?;
         wait_for_files(&app.current, &args.config_dir.display().to_string()).await?;
         let (stop, stopped) = watch::channel(false);
-        let address = listener.local_addr().map_err(|source| StartError::Listen {
-            address: args.listen,
-            source,
-        })?;
-        let admin_address = admin_listener
-            .local_addr()
-            .map_err(|source| StartError::Listen {
-                address: args.admin_listen,
-                source,
-            })?;
         let metrics_address = metrics_listener
             .as_ref()
             .and_then(|it| it.local_addr().ok());
@@ -170,19 +107,7 @@ impl Server {
             let router = admin::metrics_router(app.clone());
             connections::serve(listener, router, limits.admin, None, stopped.clone())
         });
-        let link = args.link_token_file.map(|token_file| {
-            epoch().map(|epoch| {
-                let link = Link {
-                    current: app.current.clone(),
-                    metrics: app.metrics.clone(),
-                    status: app.link.clone(),
-                    outbound: app.outbound.clone(),
-                    token_file,
-                    epoch,
-                };
-                tokio::spawn(link.run())
-            })
-        });
+        let link = args.link_token_file.map(|file| start_link(&app, file));
         Ok(Server {
             address,
             admin_address,
@@ -275,6 +200,90 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     bind(address)
         .await
         .map_err(|source| StartError::Listen { address, source })
+}
+
+/// The address that a listener got, which was asked for `wanted`.
+fn local_address(listener: &TcpListener, wanted: SocketAddr) -> Result<SocketAddr, StartError> {
+    listener.local_addr().map_err(|source| StartError::Listen {
+        address: wanted,
+        source,
+    })
+}
+
+/// Opens the record and the kept rounds, and builds the state that requests share.
+fn app(
+    args: &ServeArgs,
+    limits: Limits,
+    stdout: impl Write + Send + 'static,
+) -> Result<App, HistoryError> {
+    let local = if args.allow_local {
+        LocalNames::Allowed
+    } else {
+        LocalNames::Refused
+    };
+    // A quarter for the hidden rounds, the rest for the record.
+    let continuity_bytes = args.history_max_bytes / 4;
+    let history_bytes = continuity_bytes * 3;
+    let on_stdout = if args.record_bodies {
+        StdoutBodies::WithBodies
+    } else {
+        StdoutBodies::WithoutBodies
+    };
+    let current = Arc::new(CurrentConfig::default());
+    let metrics = Arc::new(Metrics::default());
+    let outbound = Arc::new(Outbound::new(
+        local,
+        Resolver::of_files(current.clone(), local),
+    ));
+    let tokens = Arc::new(Tokens::new(current.clone(), outbound.clone()));
+    let endpoint = args.otlp_endpoint.as_ref().and_then(|it| it.0.as_deref());
+    let exporter = endpoint
+        .map(|endpoint| Exporter::start(endpoint, &args.pod, outbound.clone(), metrics.clone()));
+    let bodies = Arc::new(Semaphore::new(limits.bodies_kib));
+    Ok(App {
+        telemetry: Telemetry { exporter },
+        feeds: Feeds::new(
+            current.clone(),
+            outbound.clone(),
+            tokens.clone(),
+            metrics.clone(),
+        ),
+        current,
+        outbound,
+        tokens,
+        servers: Servers::new(metrics.clone(), bodies.clone()),
+        native: NativeClients::default(),
+        models: ModelClient::new(metrics.clone()),
+        history: History::open(
+            &args.history_dir,
+            history_bytes,
+            on_stdout,
+            stdout,
+            metrics.clone(),
+        )?,
+        continuity: ContinuityStore::open(&args.history_dir, continuity_bytes),
+        metrics,
+        link: LinkStatus::default(),
+        requests: Arc::new(Semaphore::new(limits.requests)),
+        bodies,
+        settings: Settings {
+            pod: args.pod.clone(),
+            keepalive: args.keepalive,
+            limits,
+        },
+    })
+}
+
+fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartError> {
+    let link = Link {
+        current: app.current.clone(),
+        metrics: app.metrics.clone(),
+        status: app.link.clone(),
+        outbound: app.outbound.clone(),
+        token_file,
+        epoch: epoch()?,
+    };
+    Ok(tokio::spawn(link.run()))
 }
 
 async fn wait_for_files(current: &CurrentConfig, dir: &str) -> Result<(), StartError> {

@@ -79,51 +79,15 @@ pub async fn pass(
         deadline: request.caller.started + Duration::from_millis(total_ms),
         total_ms,
     };
-    let first_byte = app.settings.limits.first_byte;
-    let timeouts = if passage.streamed {
-        ModelTimeouts::of_stream(first_byte, bounds.deadline)
-    } else {
-        ModelTimeouts::of_whole(first_byte, bounds.deadline, prepared.candidates.len())
-    };
     let awaited = AwaitedProvider::default();
-    let provider_request = ProviderRequest {
-        operation: request.operation,
-        dialect: request.dialect,
-        candidates: &prepared.candidates,
-        providers: prepared.providers(),
-        headers: &request.headers,
-        timeouts,
-        awaited: &awaited,
+    let asking = Asking {
+        app: &app,
+        request: &request,
+        passage: &passage,
+        bounds,
+        to_runner: &to_runner,
     };
-    // Counts as overhead, unlike the wait that follows.
-    let recorded = record::model_call(&app, &request, prepared);
-    let waiting = Instant::now();
-    let span = request
-        .operation
-        .is_answer()
-        .then(|| request.caller.trace.chat(prepared.first()));
-    let answered = match recorded {
-        Err(error) => Err(StopReason::Ended(error)),
-        Ok(()) => tokio::select! {
-            biased;
-            stopped = stopped(
-                &mut access,
-                &app.current,
-                &request.caller,
-                Some(bounds.deadline),
-                to_runner.closed(),
-                pending(),
-            ) => Err(stopped),
-            answered = app.models.stream(&app.outbound, provider_request) => Ok(answered),
-        },
-    };
-    let waited = waiting.elapsed();
-    match (&answered, span) {
-        (Ok(answered), Some(span)) => {
-            span.replied(answered.as_ref().map(|stream| &stream.candidate));
-        }
-        (_, span) => drop(span),
-    }
+    let (answered, waited) = asking.first_byte(&awaited, &mut access).await;
     let (passed, last) = match answered {
         Ok(Ok(stream)) => {
             let mut relay = Relay {
@@ -161,6 +125,91 @@ pub async fn pass(
             (passed, None)
         }
     };
+    record_end(&app, &request, &passage, passed);
+    if let Some(last) = last
+        && !matches!(
+            tokio::time::timeout(DELIVERY, to_runner.send(last)).await,
+            Ok(Ok(()))
+        )
+    {
+        tracing::debug!(
+            request_id = request.caller.request_id,
+            "answer not delivered: the runner disconnected or read too slowly"
+        );
+    }
+}
+
+/// A request on its way to the providers.
+struct Asking<'a> {
+    app: &'a App,
+    request: &'a ModelRequest,
+    passage: &'a Passage,
+    bounds: Bounds,
+    to_runner: &'a mpsc::Sender<ResponsePart>,
+}
+
+impl Asking<'_> {
+    /// Asks the candidates until one answers with a first byte. Also returns the time of the wait.
+    async fn first_byte(
+        &self,
+        awaited: &AwaitedProvider,
+        access: &mut AccessWatch,
+    ) -> (
+        Result<Result<ModelStream, ModelError>, StopReason>,
+        Duration,
+    ) {
+        let Self { app, request, .. } = *self;
+        let (prepared, deadline) = (&self.passage.prepared, self.bounds.deadline);
+        let limit = app.settings.limits.first_byte;
+        let timeouts = if self.passage.streamed {
+            ModelTimeouts::of_stream(limit, deadline)
+        } else {
+            ModelTimeouts::of_whole(limit, deadline, prepared.candidates.len())
+        };
+        let provider_request = ProviderRequest {
+            operation: request.operation,
+            dialect: request.dialect,
+            candidates: &prepared.candidates,
+            providers: prepared.providers(),
+            headers: &request.headers,
+            timeouts,
+            awaited,
+        };
+        // Counts as overhead, unlike the wait that follows.
+        let recorded = record::model_call(app, request, prepared);
+        let waiting = Instant::now();
+        let span = request
+            .operation
+            .is_answer()
+            .then(|| request.caller.trace.chat(prepared.first()));
+        let answered = match recorded {
+            Err(error) => Err(StopReason::Ended(error)),
+            Ok(()) => tokio::select! {
+                biased;
+                stopped = stopped(
+                    access,
+                    &app.current,
+                    &request.caller,
+                    Some(deadline),
+                    self.to_runner.closed(),
+                    pending(),
+                ) => Err(stopped),
+                answered = app.models.stream(&app.outbound, provider_request) => Ok(answered),
+            },
+        };
+        let waited = waiting.elapsed();
+        match (&answered, span) {
+            (Ok(answered), Some(span)) => {
+                span.replied(answered.as_ref().map(|stream| &stream.candidate));
+            }
+            (_, span) => drop(span),
+        }
+        (answered, waited)
+    }
+}
+
+/// Writes the record of a request that has passed.
+fn record_end(app: &App, request: &ModelRequest, passage: &Passage, passed: PassageEnd) {
     let (usage, kept) = passed.along.finish();
     request.caller.trace.used(usage);
     let turn = TurnRecord {
@@ -189,18 +238,7 @@ pub async fn pass(
         connection: passed.connection.as_ref(),
         waited: passed.waited,
     };
-    record::finish(&app, request.summary(), end);
-    if let Some(last) = last
-        && !matches!(
-            tokio::time::timeout(DELIVERY, to_runner.send(last)).await,
-            Ok(Ok(()))
-        )
-    {
-        tracing::debug!(
-            request_id = request.caller.request_id,
-            "answer not delivered: the runner disconnected or read too slowly"
-        );
-    }
+    record::finish(app, request.summary(), end);
 }
 
 struct Relay<'a> {
