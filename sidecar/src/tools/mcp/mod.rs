@@ -1,10 +1,9 @@
 //! A call of an MCP server over Streamable HTTP, in the revisions 2026-07-28 (stateless) and
 //! 2025-11-25 (`initialize`, perhaps a session).
 //!
-//! Only `tools/call` is ever asked for, of the tools that the manifest names: the list of
-//! tools is reviewed and compiled, never fetched. The messages are those of
-//! [`toolcrib_mcp::client`]; [`result`] is pure; [`exchange`] sends one message and reads the
-//! reply; [`servers`] remembers the protocol of each server.
+//! The only request is `tools/call`, for tools of the manifest: the list of tools is reviewed and
+//! compiled, never fetched. [`toolcrib_mcp::client`] has the messages; [`result`] is pure; [`exchange`]
+//! sends one message and reads the answer; [`servers`] caches the protocol and session of each server.
 //!
 //! Invariants: a session belongs to one server, credential and identity; a call is sent again
 //! only after a 404 to its session, which cannot have run it; every request of a server is refused;
