@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolcrib_crds::decode_part;
 
-use super::members::{ByName, Reader};
+use super::members::{ByName, Reader, known, members_of, missing};
 use crate::Code;
 use crate::diagnostics::finding::Finding;
 use crate::names;
@@ -22,20 +22,24 @@ pub(crate) struct DescribedFeed {
 }
 
 pub(super) fn read(reader: &mut Reader, written: Option<&RawValue>) -> ByName<DescribedFeed> {
-    reader.items(written, "feeds", Code::InvalidFeed, |raw, _, _| feed(raw))
+    reader.items(written, "feeds", Code::InvalidFeed, |raw, at, _| {
+        feed(raw, at)
+    })
 }
 
-fn feed(raw: &RawValue) -> Result<DescribedFeed, Finding> {
+fn feed(raw: &RawValue, at: &str) -> Result<DescribedFeed, Finding> {
     #[derive(Deserialize)]
     struct FeedDeclaration {
         path: Option<String>,
         ttl: Option<u64>,
     }
-    let at = ["spec", "descriptor", "feeds", "[]"];
-    let declaration: FeedDeclaration = decode_part("Surface", &at, raw.get())
+    let place = ["spec", "descriptor", "feeds", "[]"];
+    let declaration: FeedDeclaration = decode_part("Surface", &place, raw.get())
         .map_err(|error| Finding::new(error.field, Code::InvalidFeed, error.message))?;
     let path = declaration.path.ok_or_else(|| {
-        let message = "is missing: write the path that is fetched, such as /news";
+        let cure = "write the path that is fetched, such as /news";
+        let keys = members_of(Some(raw));
+        let message = missing("path", keys.keys(), &known(at), cure);
         Finding::new("path", Code::InvalidFeed, message)
     })?;
     let placeholders = template::placeholders(&path)
@@ -44,7 +48,9 @@ fn feed(raw: &RawValue) -> Result<DescribedFeed, Finding> {
         return Err(Finding::new(
             "path",
             Code::InvalidFeed,
-            format!("has the placeholder {{{other}}}: a feed knows {{claw_id}} only"),
+            format!(
+                "has the placeholder {{{other}}}: a feed knows {{claw_id}} only: write {{claw_id}}, or a fixed path"
+            ),
         ));
     }
     let ttl = declaration.ttl.unwrap_or(60);

@@ -10,9 +10,11 @@ use serde_json::Value;
 use toolcrib_bounds::headers;
 use toolcrib_manifest::{BodyKind, HttpMethod};
 
+use super::members::missing;
 use crate::Code;
 use crate::diagnostics::finding::Finding;
 use crate::names;
+use crate::near;
 use crate::surface::template;
 
 #[derive(Clone, Debug)]
@@ -25,6 +27,9 @@ pub(crate) struct HttpCall {
 
 /// The mapping as written: members by name.
 type Http = BTreeMap<String, Value>;
+
+/// The keys of a mapping.
+const KEYS: [&str; 4] = ["method", "path", "body", "body_key"];
 
 /// Reads a mapping. Fields of its error are relative to `http`, those of `warnings` to the tool.
 pub(super) fn http_call(
@@ -49,7 +54,7 @@ pub(super) fn http_call(
 fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Finding> {
     for key in http.keys() {
         match key.as_str() {
-            "method" | "path" | "body" | "body_key" => {}
+            key if KEYS.contains(&key) => {}
             key if ["header", "cookie", "host"]
                 .iter()
                 .any(|word| key.to_ascii_lowercase().contains(word)) =>
@@ -57,13 +62,19 @@ fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Findin
                 return Err(Finding::new(
                     key,
                     Code::HeaderMappingRefused,
-                    "is refused: headers are chosen by the mediator alone; credentials belong to the Surface's auth",
+                    "is refused: headers are chosen by the mediator alone; credentials belong to the Surface's auth: remove it",
                 ));
             }
             key => warnings.push(Finding::new(
                 format!("http.{key}"),
                 Code::UnknownField,
-                "is not known here and means nothing: correct the name, or remove it",
+                format!(
+                    "is not known here and means nothing: {}",
+                    match near::nearest(key, KEYS) {
+                        Some(meant) => format!("did you mean {meant}?"),
+                        None => "correct the name, or remove it".to_owned(),
+                    }
+                ),
             )),
         }
     }
@@ -91,21 +102,23 @@ fn method(http: &Http) -> Result<HttpMethod, Finding> {
         Some("PATCH") => HttpMethod::Patch,
         Some("DELETE") => HttpMethod::Delete,
         other => {
-            return Err(Finding::new(
-                "method",
-                Code::InvalidTool,
-                format!(
-                    "is {}: write GET, HEAD, POST, PUT, PATCH or DELETE",
-                    other.map_or("missing".to_owned(), |other| format!("{other:?}"))
-                ),
-            ));
+            let cure = "write GET, HEAD, POST, PUT, PATCH or DELETE";
+            let message = match other {
+                Some(other) => format!("is {other:?}: {cure}"),
+                None => missing("method", http.keys(), &KEYS, cure),
+            };
+            return Err(Finding::new("method", Code::InvalidTool, message));
         }
     })
 }
 
 fn path(http: &Http, schema: &Value) -> Result<String, Finding> {
     let path = text(http, "path")?
-        .ok_or_else(|| Finding::new("path", Code::InvalidTool, "is missing"))?
+        .ok_or_else(|| {
+            let cure = "write the path on the service, such as /quotes/{id}";
+            let message = missing("path", http.keys(), &KEYS, cure);
+            Finding::new("path", Code::InvalidTool, message)
+        })?
         .to_owned();
     let placeholders = template::placeholders(&path)
         .map_err(|message| Finding::new("path", Code::InvalidTool, message))?;
@@ -135,7 +148,7 @@ fn body(http: &Http) -> Result<Option<BodyKind>, Finding> {
             return Err(Finding::new(
                 "body",
                 Code::InvalidTool,
-                format!("is {other:?}: only \"json\" is there"),
+                format!("is {other:?}: write json, or leave body out"),
             ));
         }
     })

@@ -33,7 +33,7 @@ use crate::canonical::digest::sha256;
 use crate::canonical::normalize::normalize;
 use crate::diagnostics::finding::Finding;
 pub(crate) use feeds::DescribedFeed;
-use members::{ByName, Members, Reader, member};
+use members::{ByName, Members, Reader, member, members_of};
 pub(crate) use tools::{DescribedTool, OtherArguments};
 use versions::Version;
 
@@ -205,6 +205,10 @@ fn descriptor(text: &str) -> Result<Descriptor, Finding> {
                 "must be a JSON object: write {\"version\": 2, \"tools\": [...]}",
             )
         })?;
+    reader.misspelt(&members, "");
+    for part in ["auth", "mcp"] {
+        reader.misspelt(&members_of(member(&members, part)), part);
+    }
     let version = Version::of(&members)?;
     version.refuse_later_fields(&members, &mut reader);
     let auth = reader

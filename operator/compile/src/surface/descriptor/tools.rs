@@ -17,7 +17,7 @@ use toolcrib_mcp::header;
 
 use super::hidden::hidden_name;
 use super::http::{HttpCall, http_call};
-use super::members::{ByName, Reader};
+use super::members::{ByName, Reader, known, members_of, missing};
 use crate::Code;
 use crate::diagnostics::finding::Finding;
 use crate::near::Suggestions;
@@ -72,11 +72,10 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         ));
     }
     let input_schema = declaration.input_schema.ok_or_else(|| {
-        Finding::new(
-            "inputSchema",
-            Code::InvalidSchema,
-            "is missing: write {\"type\": \"object\"} for a tool without arguments",
-        )
+        let cure = "write {\"type\": \"object\"} for a tool without arguments";
+        let keys = members_of(Some(raw));
+        let message = missing("inputSchema", keys.keys(), &known(at), cure);
+        Finding::new("inputSchema", Code::InvalidSchema, message)
     })?;
     for (field, schema) in [
         ("inputSchema", Some(&input_schema)),
@@ -237,8 +236,7 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
         )
     })?;
     let deciding = [READ_ONLY, DESTRUCTIVE, CONFIRMATION].concat();
-    let known = || deciding.iter().chain(&OTHER_ANNOTATIONS).copied();
-    let mut suggestions = Suggestions::default();
+    let known_hints = || deciding.iter().chain(&OTHER_ANNOTATIONS).copied();
     for (name, value) in &hints {
         if deciding.contains(&name.as_str()) {
             if !value.is_boolean() && !value.is_null() {
@@ -248,7 +246,7 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
                     "must be true or false, without quotes, since it decides the tool's tier",
                 ));
             }
-        } else if !known().any(|known| known == name)
+        } else if !known_hints().any(|known| known == name)
             && !name.contains('/')
             && !name.starts_with("x-")
         {
@@ -256,8 +254,11 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
                 format!("annotations.{name}"),
                 Code::UnknownField,
                 format!(
-                    "is not known, and decides no tier{}",
-                    suggestions.meant(name, known())
+                    "is not known, and decides no tier: {}",
+                    match near::nearest(name, known_hints()) {
+                        Some(meant) => format!("did you mean {meant}?"),
+                        None => "correct the name, or begin it with x-".to_owned(),
+                    }
                 ),
             ));
         }

@@ -29,7 +29,7 @@ impl Version {
             other => Err(Finding::new(
                 "version",
                 Code::UnsupportedDescriptorVersion,
-                format!("is {other}: this release reads versions 1 and 2"),
+                format!("is {other}: this release reads versions 1 and 2: write version: 2"),
             )),
         }
     }
