@@ -136,8 +136,8 @@ impl FetchError {
             FetchError::Unreachable(connection)
             | FetchError::Timeout(connection)
             | FetchError::Unreadable(Unreadable::BrokenOff(connection)) => Some(connection),
+            FetchError::Credential(error) => error.connection(),
             FetchError::Unusable
-            | FetchError::Credential(_)
             | FetchError::Status(_)
             | FetchError::Unreadable(Unreadable::Encoding(_)) => None,
         }

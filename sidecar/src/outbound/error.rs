@@ -30,8 +30,13 @@ pub fn body_failure(error: &reqwest::Error, url: &Url) -> ConnectionFailure {
 pub fn timed_out(url: &str) -> ConnectionFailure {
     ConnectionFailure {
         cause: ConnectionCause::TimedOut,
-        address: Url::parse(url).as_ref().map(origin).unwrap_or_default(),
+        address: address(url),
     }
+}
+
+/// `scheme://host:port` of a URL of the manifest.
+pub fn address(url: &str) -> String {
+    Url::parse(url).as_ref().map(origin).unwrap_or_default()
 }
 
 fn origin(url: &Url) -> String {

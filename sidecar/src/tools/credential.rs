@@ -4,6 +4,7 @@
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use thiserror::Error;
 use toolcrib_manifest::{Auth, ServiceSettings};
+use toolcrib_mediation::ConnectionFailure;
 
 use super::auth::{self, AuthError};
 use super::oauth::{AccessToken, ClientCredentials, TokenError, Tokens};
@@ -17,12 +18,22 @@ pub struct Credential {
     pub token: Option<AccessToken>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CredentialError {
     #[error(transparent)]
     Header(#[from] AuthError),
     #[error(transparent)]
     Token(#[from] TokenError),
+}
+
+impl CredentialError {
+    /// The failure of the connection to a token's issuer, if that is the reason.
+    pub fn connection(&self) -> Option<&ConnectionFailure> {
+        match self {
+            CredentialError::Token(error) => error.connection(),
+            CredentialError::Header(_) => None,
+        }
+    }
 }
 
 /// Makes the current credential. `settings` are those of the surface.

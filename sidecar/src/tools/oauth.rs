@@ -27,12 +27,13 @@ use thiserror::Error;
 use tokio::time::Instant;
 use toolcrib_bounds::digest::Parts;
 use toolcrib_manifest::{SecretText, ServiceSettings};
+use toolcrib_mediation::ConnectionFailure;
 use url::form_urlencoded::Serializer;
 
 use super::auth::{self, AuthError};
 use crate::config::CurrentConfig;
-use crate::outbound::Outbound;
 use crate::outbound::body::{self, BodyError};
+use crate::outbound::{Outbound, OutboundError, error};
 use crate::single_flight::Flights;
 
 /// Deadline for the token endpoint, connect and body included. A call whose own deadline is
@@ -87,10 +88,10 @@ impl fmt::Debug for AccessToken {
 }
 
 /// The reason why there is no token. Its texts name no host, since they reach the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TokenError {
     #[error("no access token could be obtained; its issuer could not be reached")]
-    Unreachable,
+    Unreachable(ConnectionFailure),
     #[error("no access token could be obtained; its issuer answered with status {0}")]
     Refused(u16),
     #[error("no access token could be obtained; its issuer's answer cannot be decoded")]
@@ -101,11 +102,19 @@ pub enum TokenError {
 
 impl TokenError {
     /// True if a later attempt may succeed.
-    pub fn is_transient(self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            TokenError::Unreachable => true,
+            TokenError::Unreachable(_) => true,
             TokenError::Refused(status) => matches!(status, 408 | 425 | 429 | 500..=599),
             TokenError::Malformed | TokenError::Unusable => false,
+        }
+    }
+
+    /// The failure of the connection, if that is the reason.
+    pub fn connection(&self) -> Option<&ConnectionFailure> {
+        match self {
+            TokenError::Unreachable(connection) => Some(connection),
+            TokenError::Refused(_) | TokenError::Malformed | TokenError::Unusable => None,
         }
     }
 }
@@ -161,7 +170,8 @@ impl Tokens {
         let flight = self.flights.join(key, || {
             let request = self.shared.request(credentials, settings);
             let shared = self.shared.clone();
-            async move { shared.obtain(key, request).await }
+            let issuer = credentials.token_url.to_owned();
+            async move { shared.obtain(key, &issuer, request).await }
         });
         // Without an answer the task panicked; the log has it.
         let answer = flight.answer().await.unwrap_or(Err(TokenError::Unusable));
@@ -192,7 +202,7 @@ impl TokensState {
     fn lookup(&self, key: &Key, now: Instant) -> Option<Result<SecretText, TokenError>> {
         match self.cache().get(key)? {
             CacheEntry::Token { text, until } => (now < *until).then(|| Ok(text.clone())),
-            CacheEntry::Refusal { error, until } => (now < *until).then_some(Err(*error)),
+            CacheEntry::Refusal { error, until } => (now < *until).then(|| Err(error.clone())),
         }
     }
 
@@ -202,16 +212,21 @@ impl TokensState {
         settings: Option<&ServiceSettings>,
     ) -> Result<reqwest::RequestBuilder, TokenError> {
         let url = reqwest::Url::parse(credentials.token_url).map_err(|_| TokenError::Unusable)?;
-        let client = self
-            .outbound
-            .towards_service(&url, settings)
-            .map_err(|error| {
-                tracing::error!(
-                    error = error.to_string(),
-                    "token endpoint client not created"
-                );
-                TokenError::Unusable
-            })?;
+        let client =
+            self.outbound
+                .towards_service(&url, settings)
+                .map_err(|error| match error {
+                    OutboundError::AddressRefused(connection) => {
+                        TokenError::Unreachable(connection)
+                    }
+                    OutboundError::Ca(_) | OutboundError::Proxy | OutboundError::Build(_) => {
+                        tracing::error!(
+                            error = error.to_string(),
+                            "token endpoint client not created"
+                        );
+                        TokenError::Unusable
+                    }
+                })?;
         let mut form = Serializer::new(String::new());
         form.append_pair("grant_type", "client_credentials");
         if !credentials.scopes.is_empty() {
@@ -233,12 +248,13 @@ impl TokensState {
     async fn obtain(
         &self,
         key: Key,
+        issuer: &str,
         request: Result<reqwest::RequestBuilder, TokenError>,
     ) -> Result<SecretText, TokenError> {
         let answer = match request {
             Ok(request) => match tokio::time::timeout(DEADLINE, ask(request)).await {
                 Ok(answer) => answer,
-                Err(_) => Err(TokenError::Unreachable),
+                Err(_) => Err(TokenError::Unreachable(error::timed_out(issuer))),
             },
             Err(error) => Err(error),
         };
@@ -253,9 +269,14 @@ impl TokensState {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = error.to_string(), "token request failed");
+                tracing::warn!(
+                    error = error.to_string(),
+                    cause = error.connection().map(|it| it.cause.to_string()),
+                    address = error::address(issuer),
+                    "token request failed"
+                );
                 CacheEntry::Refusal {
-                    error: *error,
+                    error: error.clone(),
                     until: now
                         + if error.is_transient() {
                             Duration::ZERO
@@ -319,15 +340,17 @@ impl TokenResponse {
 }
 
 async fn ask(request: reqwest::RequestBuilder) -> Result<TokenResponse, TokenError> {
-    let response = request.send().await.map_err(|_| TokenError::Unreachable)?;
+    let sent = request.send().await;
+    let response = sent.map_err(|error| TokenError::Unreachable(error::failure(&error)))?;
     let status = response.status();
     if status != StatusCode::OK {
         return Err(TokenError::Refused(status.as_u16()));
     }
+    let url = response.url().clone();
     let read = body::whole(response, MAX_ANSWER).await;
     let body = read.map_err(|unread| match unread {
         BodyError::TooLarge => TokenError::Malformed,
-        BodyError::Broken(_) => TokenError::Unreachable,
+        BodyError::Broken(error) => TokenError::Unreachable(error::body_failure(&error, &url)),
     })?;
     // Serde's message could quote the token.
     let granted: TokenResponse =

@@ -5,7 +5,7 @@
 //! path.
 
 use tokio::time::{Instant, timeout_at};
-use toolcrib_mediation::{Certainty, ResultCode, ToolFailure};
+use toolcrib_mediation::ToolFailure;
 
 use super::granted::GrantedTool;
 use super::mcp::Servers;
@@ -49,15 +49,7 @@ impl<'a> PreparedCall<'a> {
     ) -> Result<ToolResult, ToolFailure> {
         let name = tool.name();
         let deadline = Instant::now() + context.timeout;
-        let Ok(credential) = timeout_at(deadline, self.services.credential(tool)).await else {
-            // Nothing has been sent to the service yet.
-            return Err(ToolFailure::new(
-                ResultCode::Timeout,
-                Certainty::Unreached,
-                format!("{name} was not called: its credential did not come in time"),
-            ));
-        };
-        let credential = credential?;
+        let credential = self.services.credential(tool, deadline).await?;
         match self.request {
             Request::Http(request) => {
                 let http::Request { url, request } = *request;

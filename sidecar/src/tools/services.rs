@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::{Instant, timeout_at};
+use toolcrib_manifest::Auth;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolFailure};
 
 use super::credential::{Credential, CredentialError, credential};
@@ -11,7 +13,7 @@ use super::granted::GrantedTool;
 use super::oauth::{AccessToken, Tokens};
 use super::unanswered;
 use crate::config::CurrentConfig;
-use crate::outbound::{Outbound, OutboundError};
+use crate::outbound::{Outbound, OutboundError, error};
 
 /// Connections and credentials for the calls of tools. Only a client of [`super::client`] and the
 /// requests that it made hold one.
@@ -49,28 +51,45 @@ impl Services<'_> {
         self.current.scrubber()
     }
 
-    /// The tool's current credential.
+    /// The tool's current credential. Stops waiting for a token at `deadline`.
     pub(super) async fn credential(
         self,
         tool: &GrantedTool,
+        deadline: Instant,
     ) -> Result<Option<Credential>, ToolFailure> {
         let Some(auth) = &tool.entry().execution.auth else {
             return Ok(None);
         };
-        let found = credential(auth, tool.settings(), self.tokens).await;
+        let found = credential(auth, tool.settings(), self.tokens);
+        let Ok(found) = timeout_at(deadline, found).await else {
+            // Nothing has been sent to the service yet.
+            let failure = ToolFailure::new(
+                ResultCode::Timeout,
+                Certainty::Unreached,
+                format!(
+                    "{} was not called: its credential did not come in time",
+                    tool.name()
+                ),
+            );
+            return Err(without_token(tool, auth, failure));
+        };
         found.map(Some).map_err(|error| {
             let (code, certainty) = match error {
                 CredentialError::Header(_) => (ResultCode::UnsupportedTool, Certainty::NeverRan),
-                CredentialError::Token(error) if error.is_transient() => {
+                CredentialError::Token(ref error) if error.is_transient() => {
                     (ResultCode::RequestFailed, Certainty::Unreached)
                 }
                 CredentialError::Token(_) => (ResultCode::RequestFailed, Certainty::NeverRan),
             };
-            ToolFailure::new(
+            let failure = ToolFailure::new(
                 code,
                 certainty,
                 format!("{} was not called: {error}", tool.name()),
-            )
+            );
+            match error.connection() {
+                Some(connection) => failure.because(connection.clone()),
+                None => failure,
+            }
         })
     }
 
@@ -86,4 +105,20 @@ impl Services<'_> {
             )
         })
     }
+}
+
+/// Logs that a token's issuer did not answer in time, and adds it to `failure` for the record. Only
+/// tokens are waited for.
+fn without_token(tool: &GrantedTool, auth: &Auth, failure: ToolFailure) -> ToolFailure {
+    let Auth::Oauth { token_url, .. } = auth else {
+        return failure;
+    };
+    let connection = error::timed_out(token_url);
+    tracing::warn!(
+        tool = tool.name(),
+        cause = connection.cause.to_string(),
+        address = connection.address,
+        "token issuer did not answer in time"
+    );
+    failure.because(connection)
 }

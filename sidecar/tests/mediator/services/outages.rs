@@ -132,7 +132,7 @@ async fn outages() -> Vec<Outage> {
     ]
 }
 
-/// Adds a tool and a provider for each outage.
+/// Adds a tool, a tool whose token is from an issuer, and a provider for each outage.
 fn edit(files: &mut Files, outages: &[Outage], names: &NameServer) {
     files.agent["dns"] = names.setting();
     files.tools["policy"]["timeout_per_tool_ms"] = json!(3000);
@@ -143,6 +143,13 @@ fn edit(files: &mut Files, outages: &[Outage], names: &NameServer) {
         tool["name"] = json!(format!("{0}.quote", outage.name));
         tool["execution"]["base_url"] = json!(outage.url);
         tool["execution"]["service"] = json!(outage.name);
+        tools.push(tool.clone());
+        // The service of this tool works, and its token's issuer does not.
+        tool["name"] = json!(format!("{}-issuer.quote", outage.name));
+        tool["execution"]["base_url"] = files.tools["tools"][0]["execution"]["base_url"].clone();
+        tool["execution"]["service"] = json!(outage.name);
+        tool["execution"]["auth"] = json!({"type": "oauth", "token_url": format!("{}/token", outage.url),
+            "client_id": "otter", "client_secret": "client-s3cret"});
         tools.push(tool);
         let mut provider = files.providers["providers"]["house"].clone();
         provider["endpoints"][0]["base_url"] = json!(format!("{}/v1", outage.url));
@@ -162,10 +169,12 @@ fn edit(files: &mut Files, outages: &[Outage], names: &NameServer) {
     files.tools["x-toolcrib"] = json!({ "services": services });
 }
 
-/// The log lines about a failure, without values that differ between runs.
-fn failures(log: &[Value]) -> Vec<String> {
+/// The log lines about a failure, without values that differ between runs. A line about another
+/// address is of an earlier outage: a token is waited for longer than a call.
+fn failures(log: &[Value], outage: &Outage) -> Vec<String> {
     log.iter()
         .filter(|line| line["level"] != "INFO")
+        .filter(|line| line["address"].is_null() || line["address"] == *outage.url)
         .map(|line| {
             let mut line = line.clone();
             let fields = line.as_object_mut().unwrap();
@@ -231,9 +240,19 @@ impl Before {
 }
 
 async fn of_service(mediator: &Mediator, outage: &Outage) -> String {
+    of_tool(mediator, outage, "service", outage.name).await
+}
+
+/// The same for a tool whose service works, and whose token does not come.
+async fn of_issuer(mediator: &Mediator, outage: &Outage) -> String {
+    let surface = format!("{}-issuer", outage.name);
+    of_tool(mediator, outage, "issuer", &surface).await
+}
+
+async fn of_tool(mediator: &Mediator, outage: &Outage, role: &str, surface: &str) -> String {
     let wire = Wire::CHAT;
     let before = Before::of(mediator);
-    let tool = format!("{}__quote", outage.name);
+    let tool = format!("{surface}__quote");
     let call = wire.will_call(&[("c1", &tool, r#"{"symbol":"OTR"}"#)]);
     mediator.model.will(call);
     mediator.model.will(wire.will_say("done"));
@@ -243,10 +262,10 @@ async fn of_service(mediator: &Mediator, outage: &Outage) -> String {
     let result = wire.results(&request).remove(0).1;
     let turn = recorded(mediator, &before).await;
     let call = &turn["tool_trace"][0]["tool_calls"][0];
-    let mut text = format!("service {}\n  model reads  {result}\n", outage.name);
+    let mut text = format!("{role} {}\n  model reads  {result}\n", outage.name);
     let (executed, connection) = (&call["executed"], connection(call));
     text += &format!("  record       executed {executed}, connection {connection}\n");
-    for line in failures(&mediator.log()[before.log..]) {
+    for line in failures(&mediator.log()[before.log..], outage) {
         text += &format!("  log          {line}\n");
     }
     text
@@ -265,7 +284,7 @@ async fn of_provider(mediator: &Mediator, outage: &Outage) -> String {
     text += &format!("  program gets {status} {answer}\n");
     let (error, connection) = (&turn["error"], connection(&turn));
     text += &format!("  record       error {error}, connection {connection}\n");
-    for line in failures(&mediator.log()[before.log..]) {
+    for line in failures(&mediator.log()[before.log..], outage) {
         text += &format!("  log          {line}\n");
     }
     text
@@ -283,6 +302,8 @@ async fn each_outage_has_the_documented_messages() {
         for text in [
             of_service(&mediator, outage).await,
             of_provider(&mediator, outage).await,
+            // Last, so that the line of its token, which is waited for longer, is none of these.
+            of_issuer(&mediator, outage).await,
         ] {
             found += &without_port(&text, outage);
             found += "\n";
