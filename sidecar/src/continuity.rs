@@ -85,8 +85,8 @@ impl ContinuityStore {
         self.names().clone()
     }
 
-    /// Remembers tools before they are presented to a model. Blocks if one of them is new, to
-    /// write a few bytes to a local file.
+    /// Remembers tools before they are presented to a model, or when they are offered. Blocks if
+    /// one of them is new, to write a few bytes to a local file.
     pub fn present(&self, presented: &PresentedTools) {
         let mut names = self.names();
         let shown = presented.tools().map(|(alias, tool)| (alias, tool.name()));

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use toolcrib_mediation::PresentedTools;
 use toolcrib_serve::bind;
 
 use super::{admin, routes};
@@ -77,6 +78,7 @@ pub struct Server {
     admin: JoinHandle<()>,
     scraped: Option<JoinHandle<()>>,
     link: Option<JoinHandle<()>>,
+    remembers: JoinHandle<()>,
     watch: Watch,
 }
 
@@ -99,6 +101,7 @@ impl Server {
         let watch = Watch::start(args.config_dir.clone(), app.current.clone())
             .map_err(StartError::Watch)?;
         wait_for_files(&app.current, &args.config_dir.display().to_string()).await?;
+        remember_offer(&app);
         let (stop, stopped) = watch::channel(false);
         let metrics_address = metrics_listener
             .as_ref()
@@ -128,6 +131,7 @@ impl Server {
                 stopped,
             ),
             link: link.transpose()?,
+            remembers: tokio::spawn(remember_offers(app.clone())),
             app,
             stop,
             watch,
@@ -144,9 +148,11 @@ impl Server {
             admin,
             scraped,
             link,
+            remembers,
             watch,
             ..
         } = self;
+        remembers.abort();
         if let Some(link) = link {
             link.abort();
         }
@@ -284,6 +290,24 @@ fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartErr
         epoch: epoch()?,
     };
     Ok(tokio::spawn(link.run()))
+}
+
+/// Remembers each offered tool, whether a request shows it or not: a model can know a tool from
+/// elsewhere, and its call is denied and recorded after the tool is withdrawn.
+async fn remember_offers(app: Arc<App>) {
+    let mut changes = app.current.subscribe();
+    loop {
+        remember_offer(&app);
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn remember_offer(app: &App) {
+    let now = app.current.now();
+    app.continuity
+        .present(&PresentedTools::alone(&now.authority));
 }
 
 async fn wait_for_files(current: &CurrentConfig, dir: &str) -> Result<(), StartError> {

@@ -55,7 +55,7 @@ pub async fn call(app: Arc<App>, call: Call) -> Option<CallResponse> {
 async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<CallResponse>) {
     let mut access = AccessWatch::new(&app.current);
     let now = app.current.now();
-    let presented = PresentedTools::alone(&now.authority);
+    let presented = PresentedTools::alone(&now.authority).remembering(app.continuity.presented());
     let identity = request.caller.identity();
     let mut call = DirectCall::new(&presented, &identity, &request.name, &request.arguments);
     let started = request.caller.started;

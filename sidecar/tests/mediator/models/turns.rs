@@ -358,6 +358,33 @@ async fn revoking_the_last_tool_is_denied_and_recorded() {
     }
 }
 
+/// The tool was offered, and no request had shown it to the model.
+#[tokio::test]
+async fn a_tool_that_no_request_showed_is_denied_after_it_is_revoked() {
+    for wire in Wire::all() {
+        let mut world = World::speaking(wire).await;
+        world.files.no_tools();
+        world.publish().await;
+        for restarted in [false, true] {
+            if restarted {
+                world = world.restart().await;
+            }
+            let order = [("c1", "desk__order", r#"{"symbol":"OTR"}"#)];
+            world.model.will(wire.will_call(&order));
+            world.model.will(wire.will_say("not done"));
+            assert_eq!(wire.text(&world.chat().await), "not done", "{restarted}");
+            assert_eq!(world.result()["error"]["code"], "permission_denied");
+            assert_eq!(world.desk.connections(), 0);
+            let line = world.last_line();
+            let call = &line["tool_trace"][0]["tool_calls"][0];
+            assert_eq!(
+                (&call["name"], &call["executed"]),
+                (&json!("desk.order"), &json!(false))
+            );
+        }
+    }
+}
+
 /// The tool was never shown, but its name is in the files.
 #[tokio::test]
 async fn a_tool_withheld_from_the_start_is_denied_and_recorded() {

@@ -93,6 +93,29 @@ async fn native_and_mediated_calls_have_the_same_record() {
     assert_eq!(native, mediated);
 }
 
+/// The list is empty by then, so the call's name is all that tells which tool it was.
+#[tokio::test]
+async fn a_call_of_a_withdrawn_tool_is_denied_under_its_own_name() {
+    let mut world = World::native().await;
+    let name = world.greeted().await.name;
+    let (_, listed) = world.session(&name).ask("tools/list", json!({})).await;
+    assert_eq!(names(&listed["result"]), ["desk__quote", "desk__order"]);
+    world.files.no_tools();
+    world.publish().await;
+    let arguments = json!({"symbol": "OTR"});
+    let called = world.session(&name).call("desk__order", arguments).await;
+    assert_eq!(called.0["error"]["code"], "permission_denied");
+    let line = world.last_line();
+    let call = &line["tool_trace"][0]["tool_calls"][0];
+    assert_eq!(
+        (&call["name"], &call["executed"]),
+        (&json!("desk.order"), &json!(false))
+    );
+    let count = r#"_tool_calls_total{tool="desk.order",outcome="permission_denied"} 1"#;
+    let metrics = world.metrics().await;
+    assert!(metrics.contains(count), "{metrics}");
+}
+
 #[tokio::test]
 async fn without_a_session_each_request_names_method_and_revision() {
     let world = World::native().await;
