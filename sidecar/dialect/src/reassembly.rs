@@ -62,4 +62,17 @@ impl Reassembly {
             Dialect::OpenaiResponses => responses::reassembly::usage(events),
         }
     }
+
+    /// Returns the names of the calls that begin in an event, for a stream that is passed through.
+    pub fn called(event: &SseEvent, dialect: Dialect) -> Vec<String> {
+        // Most events are pieces of text, which need not be decoded.
+        if !event.data.contains("\"name\"") {
+            return Vec::new();
+        }
+        match dialect {
+            Dialect::OpenaiChat => openai_chat::reassembly::called(event),
+            Dialect::AnthropicMessages => anthropic::reassembly::called(event),
+            Dialect::OpenaiResponses => responses::reassembly::called(event),
+        }
+    }
 }

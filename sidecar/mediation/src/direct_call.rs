@@ -112,6 +112,7 @@ impl DirectCall {
                     round_usage: TraceUsage::default(),
                 }],
                 interventions: Vec::new(),
+                undeclared_calls: Vec::new(),
             },
         }
     }

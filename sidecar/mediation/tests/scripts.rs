@@ -483,6 +483,7 @@ fn refused(wire: Wire, error: &RunnerError) -> Answer {
             usage: TraceUsage::default(),
             tool_trace: Vec::new(),
             interventions: Vec::new(),
+            undeclared_calls: Vec::new(),
         },
         hidden: None,
     }

@@ -240,6 +240,7 @@ async fn begin(
         })?;
         let passage = Passage {
             streamed: request.stream(),
+            declared: passthrough::declared(&request),
             request: kept_once(model_request, request),
             prepared,
             room,

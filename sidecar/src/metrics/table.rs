@@ -55,8 +55,14 @@ pub const STATUSES: &[u16] = &[200, 400, 401, 403, 404, 429, 499, 500, 502, 503]
 const STATUS_WORDS: &[&str] = &[
     "200", "400", "401", "403", "404", "429", "499", "500", "502", "503",
 ];
-/// Outcomes whose series exist from the start, for each tool; a failure adds its code.
-pub const TOOL_OUTCOMES: &[&str] = &["ok"];
+/// These series exist per tool from the start, so that an alert sees the first denial; a failure adds
+/// its code.
+pub const TOOL_OUTCOMES: &[&str] = &[
+    "ok",
+    "permission_denied",
+    "unsupported_tool",
+    "unsupported_requirement",
+];
 pub const MODEL_OUTCOMES: &[&str] = &[
     "ok",
     "unauthorized",
@@ -86,6 +92,7 @@ pub const INTERVENTIONS_MADE: &[&str] = &[
     "tool_budget_exhausted",
     "terminal_on_success",
     "fabricated_history",
+    "undeclared_calls",
 ];
 pub const KEY_STATES: &[&str] = &["usable", "cooling", "retired"];
 pub const TOOL_STATES: &[&str] = &["offered", "withheld"];
@@ -171,7 +178,7 @@ rows! {
     TOKENS = Counter "tokens" ["kind" Closed(TOKEN_KINDS)]
         "Tokens that providers reported, prompt and completion";
     INTERVENTIONS = Counter "interventions" ["code" Closed(INTERVENTIONS_MADE)]
-        "Interventions in a turn, other than executing its calls";
+        "Interventions in a turn, other than executing its calls, and notices about it";
     PROVIDER_KEYS = Gauge "provider_keys" ["provider" Compiled, "state" Closed(KEY_STATES)]
         "Keys of a provider by state: usable, cooling after a 429, retired after a 401 or an exhausted quota";
     IN_FORCE = Gauge "manifest_in_force" []

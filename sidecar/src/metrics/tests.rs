@@ -149,6 +149,13 @@ fn each_dialect_has_its_series() {
 }
 
 #[test]
+fn each_denial_has_its_series() {
+    let denials = toolcrib_mediation::ResultCode::DENIALS.map(|code| code.to_string());
+    let begun = &table::TOOL_OUTCOMES[1..];
+    assert_eq!(begun, denials.each_ref().map(String::as_str));
+}
+
+#[test]
 fn statuses_of_services_are_counted_by_class() {
     let metrics = Metrics::default();
     for status in 400..600 {

@@ -83,6 +83,7 @@ pub fn refused(error: &RunnerError) -> TurnRecord {
         usage: TraceUsage::default(),
         tool_trace: Vec::new(),
         interventions: Vec::new(),
+        undeclared_calls: Vec::new(),
     }
 }
 

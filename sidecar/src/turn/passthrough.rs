@@ -2,8 +2,8 @@
 //! and the answer is streamed as it comes. Requests that count tokens pass too, with any tools:
 //! no model answers them, so they have no rounds.
 //!
-//! The answer is read along for its usage, and kept for the record up to a bound. Neither delays a
-//! byte.
+//! The answer is read along for its usage and for calls that the runner did not declare, and kept
+//! for the record up to a bound. Neither delays a byte.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -31,6 +31,14 @@ use crate::turn::drive::{DELIVERY, failure};
 
 /// Most bytes of one event. After a larger one the stream goes on, and its usage is not counted.
 const MAX_EVENT: usize = 1024 * 1024;
+/// Most undeclared calls that a line of the record names, and most bytes of a name.
+const MAX_CALLS: usize = 32;
+const MAX_NAME: usize = 128;
+/// Most bytes of the names that a runner declares. A longer list is not compared.
+const MAX_DECLARED: usize = 64 * 1024;
+/// The code of an answer with calls that the runner did not declare: the model remembers a tool
+/// that was withdrawn, or invents one.
+const UNDECLARED: &str = "undeclared_calls";
 
 /// A request that is passed through: the calls to send, and the runner's request for the record.
 #[derive(Debug)]
@@ -38,9 +46,18 @@ pub struct Passage {
     pub streamed: bool,
     /// `None`: the request was long, and only its two ends are kept for the record.
     pub request: Option<Request>,
+    /// The tools that the runner declares; `None`: too many to compare.
+    pub declared: Option<Vec<String>>,
     pub prepared: Preparation,
     /// Room for the bodies that are sent.
     pub room: BodyRoom,
+}
+
+/// Returns the names of the tools that a request declares, if they are few enough to compare.
+pub fn declared(request: &Request) -> Option<Vec<String>> {
+    let names = request.tools();
+    let bytes: usize = names.iter().map(String::len).sum();
+    (bytes <= MAX_DECLARED).then(|| names.iter().map(|name| short(name)).collect())
 }
 
 /// The result of a passage.
@@ -210,7 +227,11 @@ impl Asking<'_> {
 
 /// Writes the record of a request that has passed.
 fn record_end(app: &App, request: &ModelRequest, passage: &Passage, passed: PassageEnd) {
-    let (usage, kept) = passed.along.finish();
+    let (usage, called, kept) = passed.along.finish();
+    let undeclared_calls = match &passage.declared {
+        Some(declared) => undeclared(called, declared),
+        None => Vec::new(),
+    };
     request.caller.trace.used(usage);
     let turn = TurnRecord {
         status: match passed.error {
@@ -224,7 +245,11 @@ fn record_end(app: &App, request: &ModelRequest, passage: &Passage, passed: Pass
             total_rounds: request.operation.is_answer().then_some(1),
         },
         tool_trace: Vec::new(),
-        interventions: Vec::new(),
+        interventions: match undeclared_calls.is_empty() {
+            true => Vec::new(),
+            false => vec![UNDECLARED.to_owned()],
+        },
+        undeclared_calls,
     };
     let served_by = passed.served_by.as_ref();
     let end = RequestEnd {
@@ -239,6 +264,17 @@ fn record_end(app: &App, request: &ModelRequest, passage: &Passage, passed: Pass
         waited: passed.waited,
     };
     record::finish(app, request.summary(), end);
+}
+
+/// Returns the called names that the runner did not declare, each once.
+fn undeclared(called: Vec<String>, declared: &[String]) -> Vec<String> {
+    let mut undeclared: Vec<String> = Vec::new();
+    for name in called {
+        if !declared.contains(&name) && !undeclared.contains(&name) {
+            undeclared.push(name);
+        }
+    }
+    undeclared
 }
 
 struct Relay<'a> {
@@ -422,13 +458,15 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.starts_with("text/event-stream"))
 }
 
-/// Reads the usage from the bytes that pass.
+/// Reads the usage and the calls from the bytes that pass.
 struct Along {
     dialect: toolcrib_dialect::Dialect,
     kept: KeptBody,
     parser: Option<SseParser>,
     /// The events that report usage.
     events: Vec<SseEvent>,
+    /// Names of calls, at most [`MAX_CALLS`].
+    called: Vec<String>,
 }
 
 impl Along {
@@ -438,6 +476,7 @@ impl Along {
             kept: KeptBody::default(),
             parser: streamed.then(|| SseParser::new(MAX_EVENT)),
             events: Vec::new(),
+            called: Vec::new(),
         }
     }
 
@@ -448,6 +487,12 @@ impl Along {
         };
         match parser.push(bytes) {
             Ok(events) => {
+                for event in &events {
+                    let room = MAX_CALLS.saturating_sub(self.called.len());
+                    let called = Reassembly::called(event, self.dialect);
+                    self.called
+                        .extend(called.iter().take(room).map(|name| short(name)));
+                }
                 let speaks = |event: &SseEvent| event.data.contains("\"usage\"");
                 self.events.extend(events.into_iter().filter(speaks));
                 // The last events have the sums. A provider that reports usage with each delta
@@ -459,15 +504,22 @@ impl Along {
         }
     }
 
-    fn finish(self) -> (Usage, KeptBody) {
+    fn finish(mut self) -> (Usage, Vec<String>, KeptBody) {
         let usage = if !self.events.is_empty() {
             Reassembly::usage(&self.events, self.dialect)
         } else {
             let whole = self.kept.whole().filter(|it| !it.is_empty());
             let whole = whole.filter(|_| self.parser.is_none());
             let reply = whole.and_then(|it| Reply::decode(self.dialect, it.to_vec()).ok());
+            let calls = reply.iter().flat_map(Reply::calls).take(MAX_CALLS);
+            self.called.extend(calls.map(|call| short(&call.name)));
             reply.map(|reply| reply.usage()).unwrap_or_default()
         };
-        (usage, self.kept)
+        (usage, self.called, self.kept)
     }
+}
+
+/// Cuts a name that is too long for the record.
+fn short(name: &str) -> String {
+    toolcrib_bounds::cut(name, MAX_NAME).into_owned()
 }

@@ -108,6 +108,18 @@ pub(crate) fn usage(events: &[SseEvent]) -> Usage {
     sum
 }
 
+/// Returns the name of the call whose block begins in an event.
+pub(crate) fn called(event: &SseEvent) -> Vec<String> {
+    let data = event.data.as_str();
+    let Ok(fields) = Object::scan(data) else {
+        return Vec::new();
+    };
+    let block = fields.get(data, "content_block").map(str::to_string);
+    let blocks = json::array(&Vec::from_iter(block));
+    let calls = super::reply::calls(&blocks).unwrap_or_default();
+    calls.into_iter().map(|(_, call)| call.name).collect()
+}
+
 impl Block {
     fn add(&mut self, delta: &str) -> Result<(), DialectError> {
         let fields = scan_object(delta, "delta")?;

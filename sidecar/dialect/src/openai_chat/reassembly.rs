@@ -74,6 +74,21 @@ pub(crate) fn usage(events: &[SseEvent]) -> Usage {
         .unwrap_or_default()
 }
 
+/// Returns the names in a chunk's deltas. Servers send a call's name in its first delta.
+pub(crate) fn called(event: &SseEvent) -> Vec<String> {
+    let chunk: Value = serde_json::from_str(&event.data).unwrap_or_default();
+    let mut called = Vec::new();
+    for choice in chunk["choices"].as_array().into_iter().flatten() {
+        let delta = &choice["delta"];
+        let calls = delta["tool_calls"].as_array().into_iter().flatten();
+        let named = calls.flat_map(|call| [&call["function"], &call["custom"]]);
+        let names = named.chain([&delta["function_call"]]);
+        let names = names.filter_map(|call| call["name"].as_str());
+        called.extend(names.filter(|name| !name.is_empty()).map(str::to_string));
+    }
+    called
+}
+
 fn take_choice(part: Value, choice: &mut Map<String, Value>, message: &mut Map<String, Value>) {
     let Value::Object(part) = part else { return };
     if part.get("index").and_then(Value::as_u64).unwrap_or(0) != 0 {

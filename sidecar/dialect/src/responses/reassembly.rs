@@ -63,3 +63,15 @@ pub(crate) fn usage(events: &[SseEvent]) -> Usage {
         })
         .unwrap_or_default()
 }
+
+/// Returns the name of the call whose item begins in an event.
+pub(crate) fn called(event: &SseEvent) -> Vec<String> {
+    let data = event.data.as_str();
+    if text_of(data, "type").as_deref() != Some("response.output_item.added") {
+        return Vec::new();
+    }
+    let fields = Object::scan(data).ok();
+    let item = fields.and_then(|fields| fields.get(data, "item"));
+    let call = item.and_then(|item| super::item::call(item).ok().flatten());
+    call.into_iter().map(|call| call.raw.name).collect()
+}

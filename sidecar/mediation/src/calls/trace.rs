@@ -20,6 +20,9 @@ pub struct TurnRecord {
     /// Interventions of the mediator other than executing calls: codes, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interventions: Vec<String>,
+    /// Names of calls that the runner got and did not declare. The mediator executed none of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undeclared_calls: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -183,6 +183,8 @@ impl Turn {
                 usage: TraceUsage::of(self.usage, Some(self.model_calls)),
                 tool_trace: std::mem::take(&mut self.trace),
                 interventions: std::mem::take(&mut self.interventions),
+                // A turn answers each call that the runner did not declare.
+                undeclared_calls: Vec::new(),
             },
             hidden,
         }))]

@@ -96,6 +96,52 @@ async fn the_total_timeout_applies_to_passed_requests() {
     .await;
 }
 
+/// The model remembers a tool that was revoked before this pod was created, or invents one.
+#[tokio::test]
+async fn calls_that_the_runner_did_not_declare_are_recorded() {
+    let called = [("c1", "shell", "{}"), ("c2", "desk__quote", "{\"a\":1}")];
+    for (declares, expected) in [
+        (true, json!(["desk__quote"])),
+        (false, json!(["shell", "desk__quote"])),
+    ] {
+        for streamed in [false, true] {
+            World::each(
+                |files| files.no_tools(),
+                &[],
+                async |world| {
+                    let wire = world.wire;
+                    world.model.will(match streamed {
+                        true => wire.will_stream("r1", (&["well"], &called)),
+                        false => wire.will_call(&called),
+                    });
+                    let mut request = match declares {
+                        true => wire.chat_with_shell(),
+                        false => wire.chat(),
+                    };
+                    request["stream"] = json!(streamed);
+                    let (status, answer) = world.ask(request).await;
+                    assert_eq!(status, 200, "{answer}");
+                    assert!(answer.to_string().contains("desk__quote"), "{answer}");
+                    let line = world.last_line();
+                    assert_eq!(line["undeclared_calls"], expected, "{line}");
+                    assert_eq!(line["interventions"], json!(["undeclared_calls"]));
+                    let metrics = world.metrics().await;
+                    let count = r#"_interventions_total{code="undeclared_calls"} 1"#;
+                    assert!(metrics.contains(count), "{metrics}");
+                    // A call that the runner declares is its own.
+                    let own = &called[..1];
+                    world.model.will(wire.will_call(own));
+                    world.ask(wire.chat_with_shell()).await;
+                    let line = world.last_line();
+                    assert_eq!(line["undeclared_calls"], Value::Null, "{line}");
+                    assert_eq!(line["interventions"], Value::Null);
+                },
+            )
+            .await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn usage_of_passed_requests_is_recorded() {
     for wire in Wire::all() {
