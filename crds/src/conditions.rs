@@ -78,6 +78,8 @@ pub enum StateReason {
     TokenReplaced,
     /// Some pod's program presents a token that its mediator refuses.
     TokenRefused,
+    /// A model provider refuses the only key that some pod's mediator has for it.
+    ProviderKeyRefused,
     /// Some pod has the agent's label and no mediator.
     NoMediator,
     /// Every granted tool and feed is withheld.
@@ -108,6 +110,7 @@ impl StateReason {
             Self::NoPods => "NoPods",
             Self::TokenReplaced => "TokenReplaced",
             Self::TokenRefused => "TokenRefused",
+            Self::ProviderKeyRefused => "ProviderKeyRefused",
             Self::NoMediator => "NoMediator",
             Self::AllWithheld => "AllWithheld",
             Self::NotCompiled => "NotCompiled",

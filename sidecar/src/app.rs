@@ -34,7 +34,7 @@ pub struct App {
     /// The MCP clients that call tools directly.
     pub native: NativeClients,
     pub feeds: Feeds,
-    pub models: ModelClient,
+    pub models: Arc<ModelClient>,
     pub history: History,
     pub continuity: ContinuityStore,
     pub settings: Settings,

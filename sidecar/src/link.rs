@@ -3,7 +3,7 @@
 //!
 //! One request at a time. The operator holds it until its answer changes; the next request
 //! confirms that the change is in force. A change on this side (files were loaded) ends the wait,
-//! so that it is reported at once. Answers of an earlier leader are ignored. After a failure a new
+//! so that it is reported at once, as does a provider that refuses a key. Answers of an earlier leader are ignored. After a failure a new
 //! connection is made: the operator's Service may point elsewhere by now. The token is read again
 //! for each request, since the kubelet rotates it.
 
@@ -16,13 +16,15 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
 use toolcrib_manifest::{
-    LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, names,
+    LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, ProviderRefusal,
+    names,
 };
 use toolcrib_serve::part_of;
 
 use crate::config::version::UNDERSTANDS;
 use crate::config::{CurrentConfig, EffectiveConfig, Older};
 use crate::metrics::{LinkState, Metrics};
+use crate::model::ModelClient;
 use crate::outbound::body::{self, BodyError};
 use crate::outbound::{Outbound, OutboundError};
 
@@ -73,6 +75,7 @@ pub struct Link {
     pub current: Arc<CurrentConfig>,
     pub metrics: Arc<Metrics>,
     pub status: LinkStatus,
+    pub models: Arc<ModelClient>,
     pub outbound: Arc<Outbound>,
     pub token_file: PathBuf,
     /// Id of this process, chosen at start; counters are cumulative within it.
@@ -124,6 +127,7 @@ impl Link {
                             Err(_) => return,
                             Ok(()) => asked,
                         },
+                        () = self.models.refused() => asked,
                         answer = asking => self.apply(&mut progress, answer, asked),
                     }
                 }
@@ -236,9 +240,22 @@ impl Link {
                 .flat_map(|version| version.withheld())
                 .take(MOST_WITHHELD)
                 .collect(),
+            providers: version.map_or_else(Vec::new, |version| {
+                let refusals = self.models.refusals(&version.providers).into_iter();
+                refusals.map(bounded).collect()
+            }),
             runner: self.current.runner_access(),
             usage: self.metrics.usage.read(),
         }
+    }
+}
+
+/// Cuts the texts of a refusal to what a report holds.
+fn bounded(refusal: ProviderRefusal) -> ProviderRefusal {
+    let cut = |text: &str| toolcrib_bounds::cut(text, LONGEST_TEXT).into_owned();
+    ProviderRefusal {
+        provider: cut(&refusal.provider),
+        reason: cut(&refusal.reason),
     }
 }
 

@@ -34,7 +34,8 @@ pub use dns::{ClusterDomain, Dns, NameServer};
 pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use link::{
     AgentPresence, Floor, FloorRules, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp,
-    LoadedVersion, MOST_WITHHELD, RunnerAccess, Usage, Want, WithheldItem,
+    LoadedVersion, MOST_PROVIDERS, MOST_WITHHELD, ProviderRefusal, RunnerAccess, Usage, Want,
+    WithheldItem,
 };
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,

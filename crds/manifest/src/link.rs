@@ -12,6 +12,8 @@ pub const LONGEST_REPORT: usize = 64 * 1024;
 /// Limits the withheld tools and feeds that a report names. Those of a whole manifest could exceed
 /// [`LONGEST_REPORT`].
 pub const MOST_WITHHELD: usize = 16;
+/// Limits the providers that a report names; most agents have one or two.
+pub const MOST_PROVIDERS: usize = 8;
 /// Limits the bytes of a text in a report; longer ones are cut.
 pub const LONGEST_TEXT: usize = 300;
 
@@ -41,6 +43,9 @@ pub struct LinkUp {
     pub hold_ms: u64,
     #[serde(default)]
     pub withheld: Vec<WithheldItem>,
+    /// Providers that refuse every key that the files have for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub providers: Vec<ProviderRefusal>,
     /// `None` if no request has come since the runner's tokens changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerAccess>,
@@ -69,6 +74,14 @@ pub struct LoadedVersion {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WithheldItem {
     pub tool: String,
+    pub reason: String,
+}
+
+/// A provider that refuses every key, and the reason. It continues a sentence that begins with the
+/// provider's name, and never has a key's text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderRefusal {
+    pub provider: String,
     pub reason: String,
 }
 

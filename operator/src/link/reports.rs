@@ -9,7 +9,9 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use toolcrib_compile::ObjectRef;
-use toolcrib_manifest::{Digests, LONGEST_TEXT, LinkUp, MOST_WITHHELD, RunnerAccess, Usage};
+use toolcrib_manifest::{
+    Digests, LONGEST_TEXT, LinkUp, MOST_PROVIDERS, MOST_WITHHELD, RunnerAccess, Usage,
+};
 
 /// Limit of a counter. Many readers of JSON cannot represent larger integers, and past 2^63 the API
 /// server refuses the whole status.
@@ -38,6 +40,9 @@ pub struct PodReport {
     pub error: Option<String>,
     /// Withheld tools, as `tool: reason`.
     pub withheld: Vec<String>,
+    /// Providers that refuse every key that the mediator has for them, each with the reason: a
+    /// sentence that begins with the provider's name.
+    pub providers: Vec<String>,
     /// The mediator's answer to the runner's token.
     pub runner: Option<RunnerAccess>,
     epoch: String,
@@ -112,7 +117,7 @@ struct Tally {
 /// The parts of an agent's status that a report changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportChange {
-    /// Loaded digests, error or withheld tools.
+    /// Loaded digests, error, withheld tools, refused keys or the runner's access.
     pub state: bool,
     pub usage: bool,
 }
@@ -154,6 +159,12 @@ impl Reports {
             .take(MOST_WITHHELD)
             .map(|withheld| format!("{}: {}", cut(&withheld.tool), cut(&withheld.reason)))
             .collect();
+        let providers: Vec<String> = up
+            .providers
+            .iter()
+            .take(MOST_PROVIDERS)
+            .map(|refusal| format!("{} {}", cut(&refusal.provider), cut(&refusal.reason)))
+            .collect();
 
         match self.pods.get_mut(&sender.uid) {
             None => {
@@ -170,6 +181,7 @@ impl Reports {
                         loaded,
                         error,
                         withheld,
+                        providers,
                         runner: up.runner,
                         epoch: cut(&up.epoch),
                         baseline,
@@ -193,6 +205,7 @@ impl Reports {
                     state: report.loaded != loaded
                         || report.error != error
                         || report.withheld != withheld
+                        || report.providers != providers
                         || report.runner != up.runner,
                     usage: newer || latest != report.latest,
                 };
@@ -200,6 +213,7 @@ impl Reports {
                 report.loaded = loaded;
                 report.error = error;
                 report.withheld = withheld;
+                report.providers = providers;
                 report.runner = up.runner;
                 change
             }
@@ -280,7 +294,7 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolcrib_manifest::LoadedVersion;
+    use toolcrib_manifest::{LoadedVersion, ProviderRefusal};
 
     use super::*;
 
@@ -311,6 +325,7 @@ mod tests {
             seen: 0,
             hold_ms: 0,
             withheld: Vec::new(),
+            providers: Vec::new(),
             runner: None,
             usage: Usage {
                 calls,
@@ -383,6 +398,26 @@ mod tests {
         assert_eq!(calls(&reports), 107);
         reports.merge(&sender("old", true), &up("e1", 45), now());
         assert_eq!(calls(&reports), 112);
+    }
+
+    #[test]
+    fn a_refused_key_is_a_change_of_state_until_it_is_gone() {
+        let mut reports = Reports::default();
+        let sender = sender("a", false);
+        reports.merge(&sender, &up("e1", 0), now());
+        let mut refused = up("e1", 0);
+        let refusal = ProviderRefusal {
+            provider: "reef".into(),
+            reason: "refused its key with status 401".into(),
+        };
+        refused.providers = vec![refusal; 2 * MOST_PROVIDERS];
+        assert!(reports.merge(&sender, &refused, now()).state);
+        assert!(!reports.merge(&sender, &refused, now()).state);
+        let said = &reports.pod("a").unwrap().providers;
+        assert_eq!(said.len(), MOST_PROVIDERS);
+        assert_eq!(said[0], "reef refused its key with status 401");
+        assert!(reports.merge(&sender, &up("e1", 0), now()).state);
+        assert!(reports.pod("a").unwrap().providers.is_empty());
     }
 
     #[test]

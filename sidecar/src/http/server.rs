@@ -259,7 +259,7 @@ fn app(
         tokens,
         servers: Servers::new(metrics.clone(), bodies.clone()),
         native: NativeClients::default(),
-        models: ModelClient::new(metrics.clone()),
+        models: Arc::new(ModelClient::new(metrics.clone())),
         history: History::open(
             &args.history_dir,
             history_bytes,
@@ -285,6 +285,7 @@ fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartErr
         current: app.current.clone(),
         metrics: app.metrics.clone(),
         status: app.link.clone(),
+        models: app.models.clone(),
         outbound: app.outbound.clone(),
         token_file,
         epoch: epoch()?,

@@ -15,9 +15,10 @@ use parking_lot::{Mutex, MutexGuard};
 use reqwest::Response;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::time::timeout_at;
 use toolcrib_dialect::{COUNT_TOKENS, Dialect, MAX_REPLY};
-use toolcrib_manifest::{Provider, ProviderAuth};
+use toolcrib_manifest::{MOST_PROVIDERS, Provider, ProviderAuth, ProviderRefusal};
 use toolcrib_mediation::{ConnectionFailure, upstream_status};
 use url::Url;
 
@@ -171,6 +172,8 @@ fn reasons(exhausted: &BTreeMap<String, NoUsableKey>) -> String {
 #[derive(Debug)]
 pub struct ModelClient {
     pool: Mutex<KeyPool>,
+    /// Wakes the link when a key was refused.
+    refused: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -271,8 +274,28 @@ impl ModelClient {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             pool: Mutex::default(),
+            refused: Notify::new(),
             metrics,
         }
+    }
+
+    /// Resolves after a provider has refused a key.
+    pub async fn refused(&self) {
+        self.refused.notified().await;
+    }
+
+    /// Returns those of the providers that refuse every key, with the reason.
+    pub fn refusals(&self, providers: &BTreeMap<String, Provider>) -> Vec<ProviderRefusal> {
+        let (pool, now) = (self.pool(), Instant::now());
+        let refusal = |(name, provider): (&String, &Provider)| {
+            let refusal = pool.refusal(name, provider, now)?;
+            Some(ProviderRefusal {
+                provider: name.clone(),
+                reason: refusal.to_string(),
+            })
+        };
+        let refusals = providers.iter().filter_map(refusal);
+        refusals.take(MOST_PROVIDERS).collect()
     }
 
     /// The state of these providers' keys, for the metrics.
@@ -391,6 +414,9 @@ impl ModelClient {
                 request.awaited.end();
                 self.pool()
                     .settle(&candidate.provider, &lease, outcome, Instant::now());
+                if outcome.retires_the_key() {
+                    self.refused.notify_one();
+                }
                 let (label, served) = match &attempt {
                     Attempt::Served(_) => ("ok", Some(began.elapsed())),
                     Attempt::Failed(error) | Attempt::Final(error) => (label(error, outcome), None),

@@ -103,6 +103,14 @@ impl Outcome {
             | Outcome::RateLimited { .. } => true,
         }
     }
+
+    /// True if the key is of no use until it or the provider's account changes.
+    pub fn retires_the_key(self) -> bool {
+        match self {
+            Outcome::Rejected | Outcome::Unsendable | Outcome::QuotaExhausted { .. } => true,
+            Outcome::Fine | Outcome::RateLimited { .. } => false,
+        }
+    }
 }
 
 /// No key can be used now.
@@ -187,6 +195,14 @@ impl KeyPool {
             retry_after: soonest,
             refusals,
         })
+    }
+
+    /// Returns why the provider can serve no request until its keys change; `None`: a key is usable,
+    /// or was only used too often.
+    pub fn refusal(&self, name: &str, provider: &Provider, now: Instant) -> Option<NoUsableKey> {
+        let none = self.lease(name, provider, now).err()?;
+        let retired = none.retry_after.is_none() && !none.refusals.is_empty();
+        retired.then_some(none)
     }
 
     pub fn counts(&self, name: &str, provider: &Provider, now: Instant) -> KeyCounts {

@@ -81,6 +81,9 @@ pub(super) fn pods(
                 withheld: report
                     .map(|report| report.withheld.clone())
                     .unwrap_or_default(),
+                providers: report
+                    .map(|report| report.providers.clone())
+                    .unwrap_or_default(),
             }
         })
         .collect();

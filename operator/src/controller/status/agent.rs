@@ -311,7 +311,32 @@ mod tests {
             report,
             overdue,
             withheld: Vec::new(),
+            providers: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_refused_provider_key_is_said_until_other_files_are_loaded() {
+        let refused = |report: ReportState| PodState {
+            providers: vec!["reef refused its key with status 401".into()],
+            ..pod("a", report, false)
+        };
+        let (in_force, ready, _) = check(vec![refused(ReportState::Loaded)]);
+        assert_eq!(in_force, "True/InForce");
+        assert_eq!(ready, "False/ProviderKeyRefused");
+        let warnings = pod_warnings(&WriteOutcome::Done, &[refused(ReportState::Loaded)]);
+        assert_eq!(
+            warnings,
+            [(
+                "ProviderKeyRefused",
+                "provider reef refused its key with status 401 (a); correct the key in the Secret \
+                 that the ModelProvider names: the pods load it by themselves"
+                    .to_owned()
+            )]
+        );
+        // The pod has earlier files, perhaps with an earlier key.
+        let (_, ready, _) = check(vec![refused(ReportState::Behind)]);
+        assert_eq!(ready, "True/Ready");
     }
 
     /// `InForce` and `Ready` as `status/reason`, and `running inForce [stale]`.

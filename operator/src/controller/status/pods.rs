@@ -5,6 +5,8 @@
 //!
 //! Invariant: a pod without a report never counts as having loaded a manifest.
 
+use std::collections::BTreeMap;
+
 use toolcrib_compile::names;
 use toolcrib_crds::{ConditionStatus, PodsStatus, StateReason};
 
@@ -24,6 +26,8 @@ pub struct PodState {
     pub overdue: bool,
     /// Compiled tools that its mediator does not offer: `tool: reason`.
     pub withheld: Vec<String>,
+    /// Providers that refuse every key that its mediator has for them: `NAME refused …`.
+    pub providers: Vec<String>,
 }
 
 /// The last report of a pod's mediator, compared with the current manifest.
@@ -109,7 +113,8 @@ pub(super) fn faults(pods: &[PodState]) -> Vec<Verdict> {
     let rejected = rejected(pods, |pod| pod.overdue);
     let late = [late(pods), silent(pods)];
     let all = [rejected, no_mediator(pods), token_refused(pods)];
-    all.into_iter().chain(late).flatten().collect()
+    let keys = [key_refused(pods)];
+    all.into_iter().chain(late).chain(keys).flatten().collect()
 }
 
 /// The names of the first pods that `pick` selects, separated by commas.
@@ -222,6 +227,34 @@ fn token_refused(pods: &[PodState]) -> Option<Verdict> {
         StateReason::TokenRefused,
         text,
     ))
+}
+
+/// The verdict on pods with the current files whose mediators have no key that its provider takes.
+fn key_refused(pods: &[PodState]) -> Option<Verdict> {
+    let mut refusals: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.report == ReportState::Loaded) {
+        for refusal in &pod.providers {
+            refusals.entry(refusal).or_default().push(&pod.name);
+        }
+    }
+    let refusals = refusals.into_iter().take(STALE_LISTED);
+    let refusals: Vec<String> = refusals
+        .map(|(refusal, pods)| {
+            let pods: Vec<&str> = pods.into_iter().take(STALE_LISTED).collect();
+            format!("provider {refusal} ({})", pods.join(", "))
+        })
+        .collect();
+    let text = format!(
+        "{}; correct the key in the Secret that the ModelProvider names: the pods load it by themselves",
+        refusals.join("; ")
+    );
+    (!refusals.is_empty()).then(|| {
+        verdict(
+            ConditionStatus::False,
+            StateReason::ProviderKeyRefused,
+            text,
+        )
+    })
 }
 
 /// Reason and note of each Warning about the pods. Reports are trusted only if the operator wrote

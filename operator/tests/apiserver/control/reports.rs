@@ -161,6 +161,34 @@ async fn mediators_report_the_manifest_in_force() {
     harness
         .condition::<Agent>("analyst", "InForce", "True/InForce")
         .await;
+    // Its provider takes none of its keys, until the Secret is corrected.
+    let mut without_key = up(digest, 8);
+    without_key["runner"] = json!("Admitted");
+    let reason = "refused its key with status 401";
+    without_key["providers"] = json!([{"provider": "scripted", "reason": reason}]);
+    assert_eq!(send(&token, without_key).await.0, 200);
+    let message = harness
+        .condition::<Agent>("analyst", "Ready", "False/ProviderKeyRefused")
+        .await;
+    assert!(
+        message.contains("provider scripted refused its key with status 401 (analyst-1)"),
+        "{message}"
+    );
+    harness
+        .eventually("an Event says so", || async {
+            let listed = events.list(&ListParams::default()).await.unwrap();
+            listed
+                .iter()
+                .any(|event| event.reason.as_deref() == Some("ProviderKeyRefused"))
+                .then_some(())
+        })
+        .await;
+    let mut corrected = up(digest, 8);
+    corrected["runner"] = json!("Admitted");
+    assert_eq!(send(&token, corrected).await.0, 200);
+    harness
+        .condition::<Agent>("analyst", "Ready", "True/Ready")
+        .await;
     let mut refused = up(digest, 8);
     refused["runner"] = json!("Refused");
     assert_eq!(send(&token, refused).await.0, 200);

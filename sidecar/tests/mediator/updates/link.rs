@@ -116,6 +116,42 @@ async fn the_report_tells_if_the_runners_token_is_valid() {
     .await;
 }
 
+/// A wrong key in a ModelProvider's Secret: the operator hears of it at once, and again when the
+/// Secret was corrected.
+#[tokio::test]
+async fn a_refused_provider_key_is_reported_until_it_is_another() {
+    let operator = Fake::start().await;
+    let present = |seq: u64| json!({"seq": seq, "agent": "Present"});
+    let never = Arc::new(Notify::new());
+    let (mut world, _token) = linked(&operator, vec![present(1)]).await;
+    world.until(|now| now.seen == 1).await;
+    let providers = || {
+        let reports = operator.requests();
+        reports.last().map(|it| it.json()["providers"].clone())
+    };
+    assert_eq!(providers(), Some(Value::Null), "no key was used");
+
+    // The operator holds its answers, as it does while nothing changes.
+    for seq in [2, 3, 4] {
+        operator.will(Answer::json(present(seq)).gated(&never));
+    }
+    world.model.will(Answer::text(401, "who?"));
+    assert_eq!(world.ask(chat()).await.0, 401);
+    let refusal = json!([{"provider": "house", "reason": "refused its key with status 401"}]);
+    until("the report of the refused key", || {
+        (providers()? == refusal).then_some(())
+    })
+    .await;
+
+    world.files.providers["providers"]["house"]["keys"][0]["secret"] = json!("sk-house-key-2");
+    world.publish().await;
+    until("the report of another key", || {
+        (providers()? == Value::Null).then_some(())
+    })
+    .await;
+    assert_eq!(operator.requests().last().unwrap().json()["seen"], 1);
+}
+
 #[tokio::test]
 async fn a_refused_version_is_reported() {
     let operator = Fake::start().await;
