@@ -76,17 +76,22 @@ fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
     warnings
 }
 
-/// Writes Normal Events, within the rate limit of all agents.
-pub async fn notify(context: &Context, work: &Work, agent: &Agent, notices: Vec<Notice>) {
+/// Writes Normal Events, within the rate limit of all objects.
+pub async fn notify<K: Resource<DynamicType = ()>>(
+    context: &Context,
+    work: &Work,
+    object: &K,
+    notices: Vec<Notice>,
+) {
     if notices.is_empty() || context.ending(&work.key.namespace) || !context.leading() {
         return;
     }
-    let version = agent
-        .metadata
+    let version = object
+        .meta()
         .resource_version
         .as_deref()
         .unwrap_or_default();
-    let about = agent.object_ref(&());
+    let about = object.object_ref(&());
     for Notice { reason, note } in notices {
         tracing::info!(object = %work.subject(), reason, "{note}");
         if !context.memory().notices.try_take(Instant::now()) {
@@ -135,6 +140,13 @@ where
     );
     write_status::<K>(context, work, &**object, &before, &after).await?;
     warn(context, work, &**object, findings(report.diagnostics())).await;
+    notify(
+        context,
+        work,
+        &**object,
+        R::notices(before.as_ref(), &after),
+    )
+    .await;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use toolcrib_compile::{
 };
 use toolcrib_crds::{ModelProviderStatus, SurfaceStatus, ToolDefaultsStatus, ToolGrantStatus};
 
+use super::changes::Notice;
 use super::condition::own_conditions;
 
 /// A report that becomes a status of its kind.
@@ -32,6 +33,11 @@ pub trait StatusReport {
 
     /// The status of the report, with these conditions.
     fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> Self::Status;
+
+    /// The Normal Events of a change.
+    fn notices(_before: Option<&Self::Status>, _after: &Self::Status) -> Vec<Notice> {
+        Vec::new()
+    }
 
     fn status(
         &self,
@@ -83,6 +89,20 @@ impl StatusReport for SurfaceReport {
             descriptor_digest: self.descriptor_digest.clone(),
             consumer_count: Some(self.consumers),
             conditions,
+        }
+    }
+
+    fn notices(before: Option<&SurfaceStatus>, after: &SurfaceStatus) -> Vec<Notice> {
+        let earlier = before.and_then(|before| before.descriptor_digest.as_deref());
+        match (earlier, after.descriptor_digest.as_deref()) {
+            (Some(earlier), Some(now)) if earlier != now => vec![Notice {
+                reason: "DescriptorChanged",
+                note: format!(
+                    "the descriptor is now {now}, and was {earlier}: review the change; grants \
+                     that pin no descriptorDigest give its tools as they are now"
+                ),
+            }],
+            (_, _) => Vec::new(),
         }
     }
 }
@@ -169,6 +189,31 @@ fn first_names(agents: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_changed_descriptor_gives_an_event() {
+        let status = |digest: Option<&str>| SurfaceStatus {
+            descriptor_digest: digest.map(str::to_owned),
+            ..SurfaceStatus::default()
+        };
+        let check = |before: Option<&SurfaceStatus>, after: Option<&str>| -> Vec<String> {
+            let notices = SurfaceReport::notices(before, &status(after));
+            notices.into_iter().map(|notice| notice.note).collect()
+        };
+        let first = status(Some("sha256:1"));
+        let none: Vec<String> = Vec::new();
+        assert_eq!(check(None, Some("sha256:1")), none);
+        assert_eq!(check(Some(&first), Some("sha256:1")), none);
+        // The Warning Events say why there is no descriptor.
+        assert_eq!(check(Some(&first), None), none);
+        assert_eq!(
+            check(Some(&first), Some("sha256:2")),
+            [
+                "the descriptor is now sha256:2, and was sha256:1: review the change; grants that \
+                 pin no descriptorDigest give its tools as they are now"
+            ]
+        );
+    }
 
     #[test]
     fn a_column_names_the_first_agents_and_counts_the_rest() {
