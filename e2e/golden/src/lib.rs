@@ -9,12 +9,15 @@
 //!
 //! Not here: how a case is run. Invariant: this crate alone reads `UPDATE_EXPECT`.
 
+mod cures;
+
 use std::any::Any;
 use std::fs;
 use std::panic::{RefUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+pub use cures::says_what_to_do;
 use libtest_mimic::{Arguments, Trial};
 
 /// The test program that a golden file belongs to, for the command that writes the file.

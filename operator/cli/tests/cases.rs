@@ -17,10 +17,32 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use common::{lines, run, suite, text};
-use toolcrib_golden::here;
+use toolcrib_golden::{cases, here, says_what_to_do};
 
 fn main() -> ExitCode {
-    suite(here!(), "cases", check).run()
+    suite(here!(), "cases", check)
+        .test("each_message_says_what_to_do", each_message_says_what_to_do)
+        .run()
+}
+
+/// Reads the errors and warnings in the files of all cases. Not those of the argument parser, which
+/// are followed by the usage.
+fn each_message_says_what_to_do() {
+    let mut without = Vec::new();
+    for case in cases(&common::folder("cases"), None) {
+        let stderr = std::fs::read_to_string(case.join("stderr")).unwrap();
+        if stderr.contains("\nUsage: ") || stderr.contains("try '--help'") {
+            continue;
+        }
+        let said = |line: &&str| line.starts_with("error") || line.starts_with("warning");
+        let silent = stderr
+            .lines()
+            .filter(said)
+            .filter(|line| !says_what_to_do(line));
+        without.extend(silent.map(|line| format!("{}: {line}", case.display())));
+    }
+    let lines = without.join("\n");
+    assert!(lines.is_empty(), "say what to do:\n{lines}");
 }
 
 fn check(case: &Path) -> BTreeMap<PathBuf, String> {

@@ -192,7 +192,7 @@ fn an_image_for_many_platforms_is_read_for_one_and_pinned_by_its_list() {
     failed(
         &other,
         1,
-        "not there for linux/s390x, but for linux/arm64, linux/amd64",
+        "no image found for linux/s390x, but for linux/arm64, linux/amd64",
     );
 }
 

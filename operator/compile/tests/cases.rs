@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,11 +20,28 @@ use toolcrib_compile::{
     ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults, check_grant, check_provider,
     check_surface, compile_all, digest, load, materialize, render,
 };
-use toolcrib_golden::{Suite, cases, expect, here};
+use toolcrib_golden::{Suite, cases, expect, here, says_what_to_do};
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    Suite::default().cases(cases(&root, None), check).run()
+    Suite::default()
+        .cases(cases(&root, None), check)
+        .test("each_message_says_what_to_do", each_message_says_what_to_do)
+        .run()
+}
+
+/// Reads the diagnostics in the files of all cases.
+fn each_message_says_what_to_do() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut without = BTreeSet::new();
+    for case in cases(&root, None) {
+        let text = std::fs::read_to_string(case.join("expected.txt")).expect("its expectation");
+        let (_, found) = text.split_once("=== diagnostics\n").unwrap_or_default();
+        let lines = found.lines().filter(|line| !says_what_to_do(line));
+        without.extend(lines.map(|line| format!("{}: {line}", case.display())));
+    }
+    let lines = Vec::from_iter(without).join("\n");
+    assert!(lines.is_empty(), "say what to do:\n{lines}");
 }
 
 /// The content of a ConfigMap in the case's files.

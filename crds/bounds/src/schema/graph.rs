@@ -357,7 +357,7 @@ impl<'s> Reader<'s> {
                 let target = pointer::resolve(self.root, reference).ok_or_else(|| {
                     Defect::of_schema(
                         DefectKind::Invalid,
-                        format!("refers to {reference:?}, which is not there"),
+                        format!("refers to {reference:?}, which was not found: declare it under $defs, or correct the reference"),
                     )
                 })?;
                 let target = self.place(target);

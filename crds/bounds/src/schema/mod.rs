@@ -167,7 +167,7 @@ impl Schema {
                 kind: DefectKind::Invalid,
                 pointer: error.instance_path().to_string(),
                 message: format!(
-                    "is not valid JSON Schema: {}",
+                    "is not valid JSON Schema: {}; correct it",
                     cut(&error.to_string(), MAX_SHOWN)
                 ),
             })

@@ -278,7 +278,7 @@ fn note_left_out<K: HasConditions>(
         if let Some(why) = left_out(object.conditions(), object.meta().generation) {
             let subject = Subject::new(kind, key);
             notes.insert(format!(
-                "{subject} gives nothing until the operator has room for it, also as it is in your files: {why}"
+                "no agent gets anything of {subject} until the operator has room for it, also as it is in your files: {why}"
             ));
         }
     }

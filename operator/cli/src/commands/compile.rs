@@ -20,7 +20,9 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     let objects = sources::objects(&args.source, ObjectScope::Namespace)?;
     let (loaded, namespace) = (&objects.loaded, &objects.namespace);
     if matches!(objects.from, ObjectSource::Files) && loaded.inputs.is_without_ours() {
-        return Err(Failure::usage("no object of toolcrib.dev in the files"));
+        return Err(Failure::usage(
+            "no object of toolcrib.dev in the files: name files with Agents, Surfaces or ToolGrants with -f",
+        ));
     }
     if let Some(agent) = &args.agent {
         sources::find_agent(loaded, agent, namespace.as_deref(), &objects.from)?;

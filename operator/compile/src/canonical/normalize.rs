@@ -18,11 +18,11 @@ pub const MAX_DEPTH: usize = 96;
 
 #[derive(Debug, Error)]
 pub enum NormalizeError {
-    #[error("is not JSON: {0}")]
+    #[error("is not JSON: {0}: correct the text there")]
     Syntax(serde_json::Error),
-    #[error("is nested deeper than {MAX_DEPTH} levels")]
+    #[error("is nested deeper than {MAX_DEPTH} levels: write it flatter")]
     TooDeep,
-    #[error("holds the number {0}, which is out of range")]
+    #[error("holds the number {0}, which is out of range: write it as a string")]
     NumberOutOfRange(String),
 }
 

@@ -247,7 +247,7 @@ fn token_endpoint(
             Finding::new(
                 FIELD,
                 Code::InvalidValue,
-                "is missing: type OAuth needs the token endpoint",
+                "is missing, and type OAuth needs the token endpoint: write its URL, such as https://issuer.example/token",
             )
         })?;
     address::of_url_in(objects, namespace, url).map_err(|finding| finding.within(FIELD))
@@ -315,7 +315,7 @@ pub(crate) fn auth(
                     Finding::new(
                         "spec.auth.headerName",
                         Code::InvalidValue,
-                        "is missing: type Header needs the header's name",
+                        "is missing, and type Header needs the header's name: write it, such as X-Api-Key",
                     )
                 })?;
             if !may_be_credential(&header) {
@@ -369,7 +369,7 @@ pub(crate) fn allow(
             return refuse(
                 "name",
                 Code::SecretNotFound,
-                format!("Secret {secret} is not there: create it, or correct the name"),
+                format!("Secret {secret} not found: create it, or correct the name"),
             );
         }
         Presence::Unknown(_) => {

@@ -94,7 +94,7 @@ pub(crate) fn merge(
             &own,
             "spec.extraEgress",
             Code::ExtraEgressIgnored,
-            "means nothing without egress: Declared, which neither the agent nor the ToolDefaults set",
+            "means nothing without egress: Declared, which neither the agent nor the ToolDefaults set: set egress: Declared, or remove extraEgress",
         );
     }
 
@@ -151,7 +151,7 @@ fn absent_defaults(
     found: bool,
     theirs: &Subject,
 ) -> Option<Finding> {
-    const MEANWHILE: &str = "they give nothing, the provider executes no tools, and only ReadOnly tools pass unless this agent sets policy.maxTier";
+    const MEANWHILE: &str = "no agent gets anything of them, the provider executes no tools, and only ReadOnly tools pass; correct them, or set policy.maxTier at this agent";
     if found || !includes_defaults(agent) {
         return None;
     }
@@ -173,7 +173,7 @@ fn absent_defaults(
         ),
         None if agent.spec.tool_defaults == Some(DefaultsUse::Include) => finding(
             Code::DefaultsNotFound,
-            format!("ToolDefaults {} are not there", theirs.key),
+            format!("ToolDefaults {} not found: create them", theirs.key),
         ),
         None => None,
     }
@@ -223,12 +223,15 @@ fn provider_tools(
         .find(|(_, value)| *value == Some(ProviderTools::Refuse));
     let required = vec![manifest::names::PROVIDER_TOOLS.to_owned()];
     let (why, requires) = if let Some((at, _)) = refused {
-        (format!("{at} says Refuse, which wins"), required)
+        (
+            format!("{at} says Refuse, which wins: remove one of the two"),
+            required,
+        )
     } else if absent {
-        let why = "the ToolDefaults are not there, and could say Refuse, which is in force";
+        let why = "the ToolDefaults were not found, and could say Refuse, which is in force: create them, or remove providerTools";
         (why.to_owned(), required)
     } else if egress == Some(Egress::Declared) {
-        let why = "with egress: Declared it is Refuse, since the provider would reach what the agent's pods may not";
+        let why = "with egress: Declared it is Refuse, since the provider would reach what the agent's pods may not: remove providerTools, or set egress: Unrestricted";
         (why.to_owned(), Vec::new())
     } else {
         return (manifest::ProviderTools::Allow, Vec::new());

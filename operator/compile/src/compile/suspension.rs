@@ -47,7 +47,7 @@ pub(crate) fn suspension(
             format!("metadata.annotations[{}]", names::SUSPEND_REASON_ANNOTATION),
             Code::SuspendReasonCut,
             format!(
-                "is not one line of at most {MAX_SUSPEND_REASON} bytes; users read: {reason:?}"
+                "is not one line of at most {MAX_SUSPEND_REASON} bytes: write one short line; users read {reason:?}"
             ),
         );
     }
@@ -57,7 +57,12 @@ pub(crate) fn suspension(
         &subject,
         "spec.suspend",
         Code::AgentSuspended,
-        sentence(key, &suspension),
+        format!(
+            "{}: `kubectl toolcrib resume agent/{} -n {}` gives it back",
+            sentence(key, &suspension),
+            key.name,
+            key.namespace
+        ),
     );
     Some(suspension)
 }

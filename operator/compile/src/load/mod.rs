@@ -168,7 +168,7 @@ impl Loader {
                 self.loaded.errors.push(DocumentError {
                     origin: origin.clone(),
                     message: format!(
-                        "is {kind} of {api_version}, which this release does not know{}: {GROUP}/{} has {}",
+                        "is {kind} of {api_version}, which this release does not know{}: write a kind of {GROUP}/{}: {}",
                         near::other(kind, KINDS),
                         toolcrib_crds::VERSION,
                         KINDS.join(", "),

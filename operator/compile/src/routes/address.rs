@@ -61,7 +61,11 @@ pub(crate) fn of_url(text: &str, refused_hosts: &BTreeSet<String>) -> Result<Add
         ));
     }
     let host = match url.host() {
-        None => return Err(format!("{text:?} names no host")),
+        None => {
+            return Err(format!(
+                "{text:?} names no host: write http:// or https:// and a host"
+            ));
+        }
         Some(Host::Domain(name)) => {
             let name = name.trim_end_matches('.').to_ascii_lowercase();
             if is_refused_name(&name) {

@@ -289,12 +289,12 @@ fn read_descriptor(
         Ok(None) => Err(Finding::new(
             join(&field, "configMapKeyRef.name"),
             Code::DescriptorNotFound,
-            format!("ConfigMap {config_map} is not there: create it, or correct the name"),
+            format!("ConfigMap {config_map} not found: create it, or correct the name"),
         )),
         Err((code, why)) => Err(Finding::new(
             join(&field, "configMapKeyRef.name"),
             code,
-            format!("ConfigMap {config_map} could not be read: {why}"),
+            format!("ConfigMap {config_map} could not be read: {why}; it is read again by itself"),
         )),
     };
     (descriptor, field)
@@ -368,7 +368,7 @@ fn find_address(
                 return Err(Finding::new(
                     "spec.service.name",
                     Code::ServiceNotFound,
-                    format!("Service {service} is not there: create it, or correct the name"),
+                    format!("Service {service} not found: create it, or correct the name"),
                 ));
             };
             if facts.external_name {
@@ -386,7 +386,7 @@ fn find_address(
                     "spec.service.port",
                     Code::ServicePortNotFound,
                     format!(
-                        "Service {service} has no TCP port {}: it has {}",
+                        "Service {service} has no TCP port {} (it has {}): correct the port",
                         target.port,
                         if ports.is_empty() {
                             "none".to_owned()
@@ -462,12 +462,12 @@ pub(crate) fn read_ca(
             }
         }
         Ok(None) => not_found(format!(
-            "ConfigMap {config_map} is not there: create it, or correct the name"
+            "ConfigMap {config_map} not found: create it, or correct the name"
         )),
         Err((code, why)) => Err(Finding::new(
             field,
             code,
-            format!("ConfigMap {config_map} could not be read: {why}"),
+            format!("ConfigMap {config_map} could not be read: {why}; it is read again by itself"),
         )),
     }
 }
@@ -479,7 +479,7 @@ fn stale(field: &str, config_map: &ObjectRef, found: &Material) -> Option<Findin
         field,
         Code::LastGoodInUse,
         format!(
-            "ConfigMap {config_map} could not be read, and what it held before stays in use: {why}"
+            "ConfigMap {config_map} could not be read, and what it held before stays in use: {why}; it is read again by itself"
         ),
     ))
 }

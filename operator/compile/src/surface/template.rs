@@ -15,7 +15,7 @@ pub(crate) fn placeholders(path: &str) -> Result<BTreeSet<String>, String> {
         );
     }
     if path.len() > MAX_PATH {
-        return Err(format!("is longer than {MAX_PATH} bytes"));
+        return Err(format!("is longer than {MAX_PATH} bytes: shorten it"));
     }
     if let Some(bad) = path.chars().find(|c| !is_path_character(*c)) {
         return Err(format!(
@@ -30,17 +30,17 @@ pub(crate) fn placeholders(path: &str) -> Result<BTreeSet<String>, String> {
     for segment in path.split('/') {
         if segment == "." || segment == ".." {
             return Err(format!(
-                "has the segment {segment:?}, which leaves its place"
+                "has the segment {segment:?}, which leaves its place: remove it"
             ));
         }
         let mut rest = segment;
         while let Some((literal, tail)) = rest.split_once('{') {
             if literal.contains('}') {
-                return Err("has a '}' without its '{'".to_owned());
+                return Err("has a '}' without its '{': open it, or remove the brace".to_owned());
             }
-            let (name, after) = tail
-                .split_once('}')
-                .ok_or_else(|| "has a '{' without its '}'".to_owned())?;
+            let (name, after) = tail.split_once('}').ok_or_else(|| {
+                "has a '{' without its '}': close it, or remove the brace".to_owned()
+            })?;
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
             if name.is_empty() || !name.chars().all(plain) {
                 return Err(format!(
@@ -51,7 +51,7 @@ pub(crate) fn placeholders(path: &str) -> Result<BTreeSet<String>, String> {
             rest = after;
         }
         if rest.contains('}') {
-            return Err("has a '}' without its '{'".to_owned());
+            return Err("has a '}' without its '{': open it, or remove the brace".to_owned());
         }
     }
     Ok(names)

@@ -317,7 +317,7 @@ fn of_platform(list: &OciImageIndex, wanted: &Platform) -> anyhow::Result<String
             let others = list.manifests.iter().filter_map(platform_of);
             let others: Vec<String> = others.map(|it| brief(&it.to_string())).collect();
             bail!(
-                "the image is not there for {wanted}, but for {}: choose with --platform",
+                "no image found for {wanted}, but for {}: choose with --platform",
                 others.join(", ")
             )
         }

@@ -62,10 +62,12 @@ pub(super) fn open(objects: &dyn Objects, agent: &ObjectRef, place: &Destination
             None => outside(
                 settings,
                 port,
-                "is a name, and a NetworkPolicy knows addresses only: its port is open to every address outside the cluster's ranges",
+                "is a name, and a NetworkPolicy knows addresses only: its port is open to every address outside the cluster's ranges; name a Service or a literal address to narrow it",
             ),
         },
-        None => nothing("the address names no host, so nothing is opened for it"),
+        None => nothing(
+            "the address names no host, so nothing is opened for it: name a Service or a literal address",
+        ),
     }
 }
 
@@ -80,7 +82,7 @@ fn of_service(
         return outside(
             settings,
             port,
-            "its Service is not there: the port is open to every address outside the cluster's ranges",
+            "its Service was not found: the port is open to every address outside the cluster's ranges; name a Service or a literal address to narrow it",
         );
     };
     let (false, false, Some(pod_port)) = (
@@ -91,7 +93,7 @@ fn of_service(
         return outside(
             settings,
             port,
-            "its Service selects no pods by that port: the port is open to every address outside the cluster's ranges; what is inside needs extraEgress",
+            "its Service selects no pods by that port: the port is open to every address outside the cluster's ranges; declare what is inside under extraEgress",
         );
     };
     let peer = NetworkPolicyPeer {
