@@ -71,7 +71,8 @@ pub struct ToolDefaultsStatus {
     /// Number of agents that include these defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matched_agents: Option<u32>,
-    /// Number of existing tools that the defaults name.
+    /// Number of existing tools that the defaults name, of surfaces that at least one of the agents
+    /// that include them declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
     /// `Accepted`, `Resolved`.

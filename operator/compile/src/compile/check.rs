@@ -151,17 +151,16 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             if objects.unusable(Kind::Agent, &agent_key).is_some() {
                 continue;
             }
-            if !found.is_full() {
-                let meant = other_in(objects, Kind::Agent, &agent_key, &mut found.suggestions);
-                found.add(
-                    &subject,
-                    format!("spec.agents[{index}]"),
-                    Code::AgentNotFound,
-                    format!(
-                        "agent {agent_key} is not there{meant}: create it, or correct the name"
-                    ),
-                );
-            }
+            let others = objects.names_in(Kind::Agent, &key.namespace);
+            found.add(
+                &subject,
+                format!("spec.agents[{index}]"),
+                Code::AgentNotFound,
+                format!(
+                    "agent {agent_key} not found{}: create it, or correct the name",
+                    near::other(name, others.iter().map(String::as_str))
+                ),
+            );
             continue;
         };
         agents += 1;
@@ -204,20 +203,25 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
             &Subject::new(Kind::ToolDefaults, key),
             "metadata.name",
             Code::InvalidName,
-            "must be \"default\": a namespace has one ToolDefaults, and this one gives nothing: rename it",
+            "must be \"default\": a namespace has one ToolDefaults, and no agent uses this one: rename it",
         );
     }
     let mut agents = 0;
+    let mut reached = BTreeSet::new();
     let mut elevated = BTreeSet::new();
     for (agent_key, agent) in objects.agents_in(&key.namespace) {
         if !includes_defaults(&agent) {
             continue;
         }
         agents += 1;
+        let declared = agent.spec.surfaces.iter();
+        let declared: BTreeSet<ObjectRef> = declared
+            .map(|entry| surface_key(&agent_key, entry))
+            .collect();
         if takes_elevated(objects, &agent_key, &agent) {
-            let declared = agent.spec.surfaces.iter();
-            elevated.extend(declared.map(|entry| surface_key(&agent_key, entry)));
+            elevated.extend(declared.iter().cloned());
         }
+        reached.extend(declared);
     }
     let rules = authority::of_object(
         Kind::ToolDefaults,
@@ -225,7 +229,8 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
         &defaults.spec.tools,
         &defaults.spec.feeds,
     );
-    let tools = check_rules(objects, &rules, &elevated, &mut found);
+    let mut tools = check_rules(objects, &rules, &elevated, &mut found);
+    tools.retain(|(surface, _)| reached.contains(surface));
     Some(GrantReport {
         agents,
         tools: count(tools.values().sum()),

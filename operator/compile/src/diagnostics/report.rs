@@ -22,8 +22,7 @@ pub struct SurfaceReport {
 pub struct GrantReport {
     /// Number of existing agents that it names; for ToolDefaults, of agents that include them.
     pub agents: u32,
-    /// Number of existing tools that it names; for a ToolGrant, of surfaces that one of its agents
-    /// declares.
+    /// Number of existing tools that it names, of surfaces that at least one of its agents declares.
     pub tools: u32,
     pub diagnostics: Vec<Diagnostic>,
 }
