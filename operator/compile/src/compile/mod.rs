@@ -355,8 +355,9 @@ fn too_expensive(
     Some(refusal)
 }
 
-/// Reports tools that no model can call as an error. A native runner calls tools itself and may
-/// get its model from elsewhere. `unserved` is the cause, if a model or provider is at fault.
+/// Reports an agent without a model: as an error if it holds tools, which no model can call, and as
+/// a warning otherwise. A native runner calls tools itself and may get its model from elsewhere.
+/// `unserved` is the cause, if a model or provider is at fault.
 fn no_model_provider(
     key: &ObjectRef,
     files: &Files,
@@ -367,7 +368,21 @@ fn no_model_provider(
         Mode::Native => return None,
         Mode::Mediated => {}
     }
-    if files.tools.tools.is_empty() || !files.providers.providers.is_empty() {
+    // A suspension is reported by itself.
+    if !files.providers.providers.is_empty() || files.agent.suspension.is_some() {
+        return None;
+    }
+    let (subject, field) = (Subject::new(Kind::Agent, key), "spec.models");
+    if files.tools.tools.is_empty() {
+        let message = match unserved {
+            Some(why) => format!("requests for a model are refused: {why}"),
+            None => format!(
+                "requests for a model are refused, since no usable ModelProvider of namespace {} serves one for this agent: create one, correct spec.models, or set mode: Native if its runner gets its model from elsewhere",
+                key.namespace
+            ),
+        };
+        let message = toolcrib_bounds::cut(&message, diagnostics::MESSAGE);
+        found.add(&subject, field, Code::NoModel, message);
         return None;
     }
     let message = match unserved {
@@ -378,8 +393,8 @@ fn no_model_provider(
         ),
     };
     let refusal = Diagnostic {
-        object: Subject::new(Kind::Agent, key),
-        field: "spec.models".to_owned(),
+        object: subject,
+        field: field.to_owned(),
         code: Code::NoModelProvider,
         severity: Code::NoModelProvider.severity(),
         message: toolcrib_bounds::cut(&message, diagnostics::MESSAGE).into_owned(),

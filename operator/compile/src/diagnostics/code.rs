@@ -97,12 +97,12 @@ macro_rules! codes {
 codes! {
     /// The object cannot be decoded as its kind.
     Undecodable: Error, Spec,
-    cause "A field holds another type than its kind has, or the object is nested too deep. It gives nothing; all other objects go on."
+    cause "A field holds another type than its kind has, or the object is nested too deep. No agent gets anything of it; all other objects go on."
     cure "Write at the field what the message says. A text that may be a credential is not repeated there."
 
     /// The object takes more memory than the operator keeps of one object, of one namespace, or of all together.
     TooExpensive: Error, Spec,
-    cause "The object is too large, or the older objects of its namespace take the whole budget already, or all namespaces together need more than the operator has and this one is over its equal share. It gives nothing, as if it were not there; an Agent keeps no tool, and a NetworkPolicy that stands, stays. All other objects go on."
+    cause "The object is too large, or the older objects of its namespace take the whole budget already, or all namespaces together need more than the operator has and this one is over its equal share. No agent gets anything of it, as if it did not exist; an Agent keeps no tool, and a NetworkPolicy that stands, stays. All other objects go on."
     cure "Make the object smaller, for instance by splitting a Surface's descriptor; or delete or shrink older objects of the namespace; or raise the chart's `controller.resources.limits.memory`, a third of which is for all objects. It is looked at again by itself."
 
     /// A name is not what its place allows.
@@ -145,7 +145,7 @@ codes! {
     cause "`tools`, `mcp` and `auth.env` came with version 2, and the descriptor says version 1 or none."
     cure "Set `version: 2` in the descriptor."
 
-    /// The descriptor's ConfigMap or its key is not there.
+    /// The descriptor's ConfigMap or its key was not found.
     DescriptorNotFound: Error, Reference,
     cause "`descriptorFrom` names a ConfigMap or a key that does not exist in the surface's namespace, or a granted surface has no descriptor at all."
     cure "Create the ConfigMap with that key, or set `spec.descriptor`."
@@ -235,12 +235,12 @@ codes! {
     cause "ToolDefaults speak to every agent of the namespace, and this one does not reach the surface."
     cure "Nothing, unless the agent should have it: then add the surface to its `spec.surfaces`."
 
-    /// An agent relies on ToolDefaults that are not there.
+    /// An agent relies on ToolDefaults that were not found.
     DefaultsNotFound: Error, Reference,
     cause "The agent says `toolDefaults: Include`, and the namespace has no ToolDefaults named `default`. Their `maxTier` could be any, so the lowest is in force; a NetworkPolicy that stands, stays."
-    cure "Create the ToolDefaults, set `policy.maxTier` on the Agent, or leave `toolDefaults` out: then they count if they are there."
+    cure "Create the ToolDefaults, set `policy.maxTier` on the Agent, or leave `toolDefaults` out: then they count if they exist."
 
-    /// Another namespace's surface does not consent, or is not there.
+    /// Another namespace's surface does not consent, or was not found.
     ConsentMissing: Error, Reference,
     cause "The surface's `spec.consumers.namespaces` does not cover the agent's namespace; left out, it covers only the surface's own. The answer is the same where no such surface exists, so that nobody can try out which surfaces others have."
     cure "Check the name, and ask the surface's owner to allow the namespace there."
@@ -260,7 +260,7 @@ codes! {
     cause "A grant names an Agent that is not in its namespace. Grants never reach agents of another one."
     cure "Create the Agent, or correct the name."
 
-    /// The source Secret is not there.
+    /// The source Secret was not found.
     SecretNotFound: Error, Reference,
     cause "A `secretKeyRef` names a Secret that does not exist in the namespace of the object that names it."
     cure "Create the Secret, or correct the name."
@@ -295,7 +295,7 @@ codes! {
     cause "The API server refused or could not be asked, and no value of the same reference was compiled before."
     cure "Give the operator the right to read Secrets of that namespace (chart value `secretNamespaces`), or wait: it looks again by itself."
 
-    /// The surface gives nothing to an agent without its own credential.
+    /// The surface has no credential for an agent without its own.
     NoAgentCredential: Error, Reference,
     cause "The surface has `fallback: Deny`, or credentials for single agents only, and none for this one."
     cure "Add the agent to the surface's `spec.auth.perAgent`, or set `secretKeyRef` at the surface in the Agent."
@@ -310,7 +310,7 @@ codes! {
     cause "The descriptor has `auth`, the Surface has no `spec.auth`."
     cure "Set `spec.auth.secretKeyRef` of the Surface."
 
-    /// The Service is not there.
+    /// The Service was not found.
     ServiceNotFound: Error, Reference,
     cause "`spec.service` names a Service that does not exist in the surface's namespace."
     cure "Create the Service, or correct the name."
@@ -335,7 +335,7 @@ codes! {
     cause "It is not http or https, holds a password or a query, or leads to the pod itself, to the node's metadata, to the API server or to the operator."
     cure "Name another address."
 
-    /// The CA bundle is not there or not readable.
+    /// The CA bundle was not found, or is not readable.
     CaNotFound: Error, Reference,
     cause "`tls.caFrom` names a ConfigMap or a key that does not exist. Nothing is called: falling back to public roots would trust others than the owner chose."
     cure "Create the ConfigMap with the bundle under that key."
@@ -384,6 +384,11 @@ codes! {
     NoModelProvider: Error, Spec,
     cause "No usable ModelProvider of the agent's namespace is selected by its models; tools that no model can call are a mistake."
     cure "Create a ModelProvider in the namespace, or correct `spec.models`."
+
+    /// The agent holds no tools, and no provider serves a model for it.
+    NoModel: Warning, Spec,
+    cause "No usable ModelProvider of the agent's namespace is selected by its models, so its mediators refuse every request for a model with 403 `model_not_allowed`."
+    cure "Create a ModelProvider in the namespace, or correct `spec.models`; or set `mode: Native` if its runner gets its model from elsewhere."
 
     /// The agent is suspended: it has no tool, feed and model provider, and its mediators refuse every request.
     AgentSuspended: Warning, Spec,
