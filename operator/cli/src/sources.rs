@@ -250,6 +250,24 @@ fn find<'a>(
     }
 }
 
+/// Checks that the files are there. A command that also reads a cluster does so first: otherwise
+/// a cluster that cannot be reached would hide a misspelt path.
+pub fn exist(paths: &[PathBuf]) -> Result<(), Failure> {
+    for path in paths.iter().filter(|path| path.as_os_str() != "-") {
+        fs::metadata(path).map_err(|error| Failure::Usage(unreadable(path, error)))?;
+    }
+    Ok(())
+}
+
+/// The error of a path that a user named.
+pub fn unreadable(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let shown = path.display();
+    match error.kind() == std::io::ErrorKind::NotFound {
+        true => anyhow::anyhow!("there is no file or folder {shown}: correct the path"),
+        false => anyhow::Error::new(error).context(format!("cannot read {shown}")),
+    }
+}
+
 /// Reads all files as `(path, text)`, the files of a folder in the order of their names.
 pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
     let mut texts = Vec::new();
@@ -262,7 +280,7 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
         }
         for file in files_below(path)? {
             let shown = file.display().to_string();
-            let open = fs::File::open(&file).with_context(|| format!("cannot open {shown}"))?;
+            let open = fs::File::open(&file).map_err(|error| unreadable(&file, error))?;
             let text = read_capped(open, &mut budget, &shown)?;
             texts.push((shown, text));
         }
@@ -284,7 +302,7 @@ fn read_capped(from: impl std::io::Read, budget: &mut u64, name: &str) -> anyhow
 
 /// Returns the file itself, or the YAML and JSON files below a folder, as with kubectl's `-R`.
 fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let kind = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let kind = fs::metadata(path).map_err(|error| unreadable(path, error))?;
     if !kind.is_dir() {
         return Ok(vec![path.to_path_buf()]);
     }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 use toolcrib_compile::{ObjectRef, names};
-use toolcrib_crds::Agent;
+use toolcrib_crds::{Agent, ConditionStatus, ConditionType};
 
 use super::ReadError;
 use super::read::Scope;
@@ -69,18 +70,40 @@ fn facts(pod: &Pod) -> Option<PodFacts> {
 
 impl PodFacts {
     /// Describes whether the pod has loaded the compiled files, by the Agent's status.
-    pub fn load_state(&self, agent: Option<&Agent>) -> &'static str {
+    pub fn load_state(&self, agent: Option<&Agent>) -> String {
         if !self.mediated {
-            return "no mediator";
+            return "no mediator".to_owned();
         }
-        let pods = agent
-            .and_then(|agent| agent.status.as_ref())
-            .and_then(|status| status.pods.as_ref());
-        match pods {
+        let status = agent.and_then(|agent| agent.status.as_ref());
+        let pods = status.and_then(|status| status.pods.as_ref());
+        let standing = match pods {
             None => "not known",
             Some(pods) if pods.stale.contains(&self.pod.name) => "stale",
             Some(pods) if pods.running > 0 && pods.running == pods.in_force => "in force",
-            Some(_) => "not known",
+            Some(_) => {
+                let conditions = status.into_iter().flat_map(|status| &status.conditions);
+                return self.not_in_force(conditions);
+            }
+        };
+        standing.to_owned()
+    }
+
+    /// Describes a pod that `InForce` names, by its reason.
+    fn not_in_force<'a>(&self, mut conditions: impl Iterator<Item = &'a Condition>) -> String {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
+        let names_it = |condition: &&Condition| {
+            let mut words = condition.message.split(|c| !is_name(c));
+            condition.type_ == ConditionType::InForce.as_str()
+                && words.any(|word| word == self.pod.name)
+        };
+        match conditions.find(names_it) {
+            Some(named) if named.status == ConditionStatus::False.as_str() => {
+                format!("not in force: {}", named.reason)
+            }
+            Some(named) if named.status == ConditionStatus::Unknown.as_str() => {
+                format!("not known: {}", named.reason)
+            }
+            Some(_) | None => "not known".to_owned(),
         }
     }
 }

@@ -104,7 +104,7 @@ struct ConditionLine {
 struct PodLine {
     name: String,
     phase: String,
-    standing: &'static str,
+    standing: String,
 }
 
 pub fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
@@ -324,7 +324,7 @@ fn cluster_text(cluster: &ClusterState) -> String {
     let rows: Vec<Vec<String>> = cluster
         .pods
         .iter()
-        .map(|pod| vec![pod.name.clone(), pod.phase.clone(), pod.standing.to_owned()])
+        .map(|pod| vec![pod.name.clone(), pod.phase.clone(), pod.standing.clone()])
         .collect();
     text.push_str(&print::table(&["POD", "PHASE", "MANIFEST"], &rows));
     text

@@ -225,7 +225,7 @@ fn descriptors(
 
 fn read(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
-    let file = fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let file = fs::File::open(path).map_err(|error| sources::unreadable(path, error))?;
     file.take(MAX_BYTES + 1)
         .read_to_string(&mut text)
         .with_context(|| format!("cannot read {}", path.display()))?;

@@ -101,6 +101,7 @@ fn against_files(args: &PlanArgs) -> Result<LoadedSides, Failure> {
 /// Compares with the cluster. A surface's change may concern agents of any namespace, so all
 /// namespaces are read if the user may read them.
 fn against_cluster(args: &PlanArgs) -> Result<LoadedSides, Failure> {
+    sources::exist(&args.files.paths)?;
     let session = Session::open(&args.cluster, &args.files.operator)?;
     let files = sources::loaded_into(
         &args.files.paths,

@@ -24,6 +24,13 @@ pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
     print::findings(&objects.loaded, []);
     let mut surfaces = topology(&objects.loaded.inputs);
     if let Some(namespace) = &objects.namespace {
+        let mut subjects = objects.loaded.inputs.subjects();
+        if !subjects.any(|subject| subject.key.namespace == *namespace) {
+            return Err(Failure::usage(format_args!(
+                "no object of Toolcrib {} in namespace {namespace}: is it spelt right?",
+                objects.from.place()
+            )));
+        }
         surfaces.retain(|surface| concerns(surface, namespace));
     }
     let text = match args.output {
@@ -109,7 +116,7 @@ fn text(surfaces: &[SurfaceNode], pods: &Pods) -> String {
 
 fn surface_branch(node: &SurfaceNode, pods: &Pods) -> Branch {
     let tools = match (node.exists, node.tools) {
-        (false, _) => "it is not there".to_owned(),
+        (false, _) => "not found".to_owned(),
         (true, 1) => "1 tool".to_owned(),
         (true, tools) => format!("{tools} tools"),
     };
@@ -151,7 +158,7 @@ fn agent_branch(node: &AgentNode, pods: &Pods) -> Branch {
             .join(", ")
     };
     let has = match (node.exists, node.tools.is_empty()) {
-        (false, _) => "it is not there".to_owned(),
+        (false, _) => "not found".to_owned(),
         (true, _) if node.suspended => "suspended, has nothing".to_owned(),
         (true, true) => "has nothing of it".to_owned(),
         (true, false) => format!("has {}", list(&node.tools)),

@@ -58,6 +58,26 @@ pub const SITUATIONS: &[Situation] = &[
         pod: AgentPod::Mediator,
     },
     Situation {
+        name: "no-model",
+        title: "The agent has neither tools nor a ModelProvider",
+        text: "The agent is ready, and each request for a model is refused. Create a ModelProvider.",
+        edit: |objects| {
+            objects.remove("ModelProvider");
+            objects.remove("ToolGrant");
+        },
+        pod: AgentPod::Mediator,
+    },
+    Situation {
+        name: "provider-key",
+        title: "The model provider refuses its key",
+        text: "The Secret that the ModelProvider names has a wrong key. Correct it; the pod loads it by itself.",
+        edit: |objects| {
+            objects.get("Secret", "scripted-model-key")["stringData"]["key"] =
+                json!("sk-scripted-of-yesterday");
+        },
+        pod: AgentPod::Mediator,
+    },
+    Situation {
         name: "provider-secret",
         title: "The ModelProvider's Secret was deleted",
         text: "The agent loses its model with the provider's key. Create the Secret again.",
