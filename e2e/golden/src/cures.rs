@@ -8,8 +8,9 @@ const VERBS: &str = "add allow annotate ask begin build choose close confirm cop
 
 /// Phrases that say it otherwise: a suggestion, a list to choose from, the owner's part,
 /// nothing to do, a command.
-const PHRASES: [&str; 11] = [
+const PHRASES: [&str; 12] = [
     "did you mean ",
+    "is it spelt right?",
     "there are: ",
     "there is ",
     "must be ",

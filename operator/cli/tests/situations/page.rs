@@ -204,6 +204,7 @@ fn turn(line: &Value) -> String {
         "error_code",
         "connection",
         "interventions",
+        "undeclared_calls",
     ] {
         if !line[field].is_null() {
             kept[field] = line[field].clone();

@@ -117,14 +117,14 @@ pub const SITUATIONS: &[Situation] = &[
     Situation {
         name: "undeclared",
         title: "A grant names a Surface that the Agent does not declare",
-        text: "The grant gives nothing until the Agent names the Surface in `spec.surfaces`.",
+        text: "The agent gets nothing of the grant until its Agent names the Surface in `spec.surfaces`.",
         edit: |objects| objects.get("Agent", AGENT)["spec"]["surfaces"] = json!([]),
         pod: AgentPod::Mediator,
     },
     Situation {
         name: "too-expensive",
         title: "A Surface is over a memory budget",
-        text: "The Surface holds so many small values that decoding it would take too much memory. It gives nothing; all other objects go on. Make it smaller.",
+        text: "The Surface holds so many small values that decoding it would take too much memory. No agent gets anything of it; all other objects go on. Make it smaller.",
         edit: |objects| {
             let surface = objects.get("Surface", "trading-api");
             let schema = json!({"type": "object", "enum": vec![json!({}); 300_000]});
