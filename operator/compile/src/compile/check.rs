@@ -151,16 +151,17 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             if objects.unusable(Kind::Agent, &agent_key).is_some() {
                 continue;
             }
-            let others = objects.names_in(Kind::Agent, &key.namespace);
-            found.add(
-                &subject,
-                format!("spec.agents[{index}]"),
-                Code::AgentNotFound,
-                format!(
-                    "agent {agent_key} not found{}: create it, or correct the name",
-                    near::other(name, others.iter().map(String::as_str))
-                ),
-            );
+            if !found.is_full() {
+                let meant = other_in(objects, Kind::Agent, &agent_key, &mut found.suggestions);
+                found.add(
+                    &subject,
+                    format!("spec.agents[{index}]"),
+                    Code::AgentNotFound,
+                    format!(
+                        "agent {agent_key} not found{meant}: create it, or correct the name"
+                    ),
+                );
+            }
             continue;
         };
         agents += 1;

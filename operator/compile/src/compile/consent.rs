@@ -55,9 +55,13 @@ pub(crate) fn is_missing(
     !exists
 }
 
-fn not_found(objects: &dyn Objects, surface: &ObjectRef) -> Finding {
-    let others = objects.names_in(Kind::Surface, &surface.namespace);
-    let meant = near::other(&surface.name, others.iter().map(String::as_str));
+/// Returns the finding for a surface that does not exist.
+pub(crate) fn not_found(
+    objects: &dyn Objects,
+    surface: &ObjectRef,
+    suggestions: &mut Suggestions,
+) -> Finding {
+    let meant = other_in(objects, Kind::Surface, surface, suggestions);
     let message = format!("surface {surface} not found{meant}: create it, or correct the name");
     Finding::new("name", Code::SurfaceNotFound, message)
 }

@@ -237,6 +237,7 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
     })?;
     let deciding = [READ_ONLY, DESTRUCTIVE, CONFIRMATION].concat();
     let known_hints = || deciding.iter().chain(&OTHER_ANNOTATIONS).copied();
+    let mut suggestions = Suggestions::default();
     for (name, value) in &hints {
         if deciding.contains(&name.as_str()) {
             if !value.is_boolean() && !value.is_null() {
@@ -255,7 +256,7 @@ fn tier(annotations: Option<&RawJson>, warnings: &mut Vec<Finding>) -> Result<Ti
                 Code::UnknownField,
                 format!(
                     "is not known, and decides no tier: {}",
-                    match near::nearest(name, known_hints()) {
+                    match suggestions.nearest(name, known_hints()) {
                         Some(meant) => format!("did you mean {meant}?"),
                         None => "correct the name, or begin it with x-".to_owned(),
                     }
