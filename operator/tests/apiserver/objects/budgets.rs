@@ -1,11 +1,13 @@
 //! The memory budget for objects, on a real API server: which objects have room, the condition of
-//! an object without room, and that reporting it takes no write after a restart.
+//! an object without room, and that reporting it takes no write after a restart. The same holds
+//! beside an object that cannot be decoded.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolcrib_crds::{Agent, Surface};
+use toolcrib_crds::{Agent, Surface, ToolGrant};
 
+use super::hostile;
 use crate::support::harness::Harness;
 
 fn surface(namespace: &str, name: &str, filler: Value) -> Value {
@@ -39,6 +41,8 @@ async fn namespaces_share_the_memory_and_a_restart_writes_nothing() {
         }))
         .await;
     harness.apply(surface(&lake, "small", large)).await;
+    hostile::loosen(&harness).await;
+    hostile::put_undecodable(&harness, "undecodable").await;
     harness.start("heron");
 
     let accepted = "True/Accepted";
@@ -62,6 +66,7 @@ async fn namespaces_share_the_memory_and_a_restart_writes_nothing() {
             (status["conditions"][0]["reason"] == "Accepted").then_some(())
         })
         .await;
+    hostile::says::<ToolGrant>(&harness, "undecodable", "Undecodable").await;
     assert!(harness.metric("objects_left_out").await >= 3.0);
     assert!(harness.metric("objects_bytes").await <= 3_000_000.0);
     let before = harness.settled().await;
@@ -75,5 +80,7 @@ async fn namespaces_share_the_memory_and_a_restart_writes_nothing() {
         .await;
     assert_eq!(harness.settled().await, before);
     assert_eq!(harness.metric("writes").await, 0.0);
+    harness.stop().await;
+    hostile::remove_undecodable(&harness, &["undecodable"]).await;
     harness.end().await;
 }

@@ -2,6 +2,7 @@
 //! server, without a webhook that would have refused it.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, PostParams};
@@ -16,6 +17,9 @@ use crate::{READS, tools};
 
 /// Go's own decoder stops at 10,000 levels, so an API server accepts this many.
 const LEVELS: usize = 9_900;
+
+/// Bound on a revocation.
+const PROMISE: Duration = Duration::from_secs(1);
 
 /// Sends the text unchanged, without building a tree of it.
 async fn post<K: Resource<DynamicType = ()>>(
@@ -78,7 +82,7 @@ fn most_memory() -> u64 {
 
 /// Removes the grants' schema, so that objects of another shape can be stored, as by an older or
 /// newer release.
-async fn loosen(harness: &Harness) {
+pub async fn loosen(harness: &Harness) {
     let api: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
     let name = "toolgrants.toolcrib.dev";
     let mut definition =
@@ -103,9 +107,15 @@ async fn put_all(harness: &Harness, suffix: &str) {
             "{name}"
         );
     }
+    put_undecodable(harness, &format!("undecodable-{suffix}")).await;
+}
+
+/// Stores a grant that cannot be decoded. The schema of grants must be loosened.
+pub async fn put_undecodable(harness: &Harness, name: &str) {
+    let pond = &harness.pond;
     let grant = json!({
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
-        "metadata": {"name": format!("undecodable-{suffix}"), "namespace": pond},
+        "metadata": {"name": name, "namespace": pond},
         "spec": {"agents": {"all": "of them"}, "tools": 7},
     });
     // Waits until the API server serves the loosened schema.
@@ -115,6 +125,18 @@ async fn put_all(harness: &Harness, suffix: &str) {
             (status == 201).then_some(())
         })
         .await;
+}
+
+/// Deletes undecodable grants, and restores the schema.
+pub async fn remove_undecodable(harness: &Harness, names: &[&str]) {
+    let grants: Api<ToolGrant> = harness.api(&harness.pond);
+    for name in names {
+        // The response is the object, which the client cannot decode.
+        if let Err(kube::Error::Api(status)) = grants.delete(name, &DeleteParams::default()).await {
+            panic!("{status}");
+        }
+    }
+    harness.define().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,20 +202,92 @@ async fn a_hostile_object_does_not_affect_others_in_list_and_watch() {
     let memory = most_memory();
     assert!(memory < 512 * 1024 * 1024, "{memory} bytes");
     controller.kill().await;
-    let grants: Api<ToolGrant> = harness.api(&harness.pond);
-    for name in ["undecodable-listed", "undecodable-watched"] {
-        // The response is the object, which the client cannot decode.
-        if let Err(kube::Error::Api(status)) = grants.delete(name, &DeleteParams::default()).await {
-            panic!("{status}");
-        }
+    remove_undecodable(&harness, &["undecodable-listed", "undecodable-watched"]).await;
+    harness.end().await;
+}
+
+/// The largest grant beside the largest Surface, for many agents: no name of the one is in the
+/// other. Each agent's compilation compares them all.
+async fn put_names_beside_names(harness: &Harness, namespace: &str) {
+    const AGENTS: usize = 32;
+    let tools: Vec<_> = (0..256)
+        .map(|n| json!({"name": format!("get_the_number_{n}_of_the_pond"), "inputSchema": {}, "http": {"method": "GET", "path": "/"}}))
+        .collect();
+    let tiers: serde_json::Map<_, _> = (0..256)
+        .map(|n| {
+            (
+                format!("got_the_numbers_{n}_of_the_pond"),
+                json!("ReadOnly"),
+            )
+        })
+        .collect();
+    harness
+        .apply(json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+            "metadata": {"name": "names", "namespace": namespace},
+            "spec": {"url": "http://hostile.example", "tiers": tiers, "descriptor": {"version": 2, "tools": tools}},
+        }))
+        .await;
+    let agents: Vec<String> = (0..AGENTS).map(|n| format!("hostile-{n}")).collect();
+    let allow: Vec<String> = (0..256)
+        .map(|n| format!("let_the_numbers_{n}_of_the_pond"))
+        .collect();
+    let rule = json!({"surface": {"name": "names"}, "allow": allow});
+    harness
+        .apply(json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
+            "metadata": {"name": "names", "namespace": namespace},
+            "spec": {"agents": agents, "tools": vec![rule; 64]},
+        }))
+        .await;
+    for agent in agents {
+        harness
+            .apply(json!({
+                "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+                "metadata": {"name": agent, "namespace": namespace},
+                "spec": {"surfaces": [{"name": "names"}]},
+            }))
+            .await;
     }
-    harness.define().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_names_beside_many_names_do_not_delay_a_revocation() {
+    let mut harness = Harness::new().await;
+    let lake = harness.other_namespace().await;
+    harness.apply_example().await;
+    harness.start("heron");
+    harness
+        .files("analyst", "compiled", |files| tools(files) == READS)
+        .await;
+    put_names_beside_names(&harness, &lake).await;
+    let begun = Instant::now();
+    harness
+        .api::<ToolGrant>(&harness.pond)
+        .delete("analyst-reads", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    harness
+        .files("analyst", "revoked", |files| tools(files).is_empty())
+        .await;
+    let taken = begun.elapsed();
+    assert!(taken < PROMISE, "the tool was lost after {taken:?}");
+    // The work was done, and each object says so.
+    let grants = harness.api::<ToolGrant>(&lake);
+    harness
+        .eventually("the grant says that it names no tool", || async {
+            let grant = grants.get("names").await.expect("the object exists");
+            let status = serde_json::to_value(grant.status?).expect("JSON");
+            let said = status["conditions"].to_string();
+            said.contains("ToolNotFound").then_some(())
+        })
+        .await;
     harness.end().await;
 }
 
 /// Waits until the object's `Accepted` is False for this reason. The text is searched, because it
 /// cannot be parsed into a tree.
-async fn says<K: Resource<DynamicType = ()>>(harness: &Harness, name: &str, reason: &str) {
+pub async fn says<K: Resource<DynamicType = ()>>(harness: &Harness, name: &str, reason: &str) {
     let path = K::url_path(&(), Some(&harness.pond));
     harness
         .eventually(&format!("{name} says {reason}"), || async {

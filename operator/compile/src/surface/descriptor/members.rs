@@ -12,7 +12,7 @@ use toolcrib_crds::{decode_part, known_fields};
 
 use crate::Code;
 use crate::diagnostics::finding::Finding;
-use crate::near;
+use crate::near::{self, Suggestions};
 
 /// Members of an object as JSON text. Each value is parsed by the code that knows its type.
 pub(super) type Members = BTreeMap<String, Box<RawValue>>;
@@ -99,8 +99,9 @@ impl Reader {
     /// misspelt `annotations` would lower a tool's tier in silence. Other unknown keys are allowed.
     pub(super) fn misspelt(&mut self, members: &Members, at: &str) {
         let known = known(at);
+        let mut suggestions = Suggestions::default();
         for key in unknown(members.keys(), &known) {
-            if let Some(meant) = near::nearest(key, known.iter().copied()) {
+            if let Some(meant) = suggestions.nearest(key, known.iter().copied()) {
                 let message = format!("is not known and means nothing: did you mean {meant}?");
                 self.find(&joined(at, key), Code::UnknownField, message);
             }
