@@ -18,6 +18,8 @@ pub mod config;
 pub mod connections;
 pub mod continuity;
 pub mod feeds;
+#[doc(hidden)]
+pub mod foreign;
 pub mod history;
 pub mod http;
 pub mod link;

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 
 use flate2::write::MultiGzDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
-use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue};
 use reqwest::Response;
 use thiserror::Error;
 use toolcrib_mediation::{ConnectionFailure, Scrubber, ToolBody};
@@ -19,6 +19,13 @@ use crate::outbound::error;
 /// Most bytes that are counted to learn the true length of a body. Decoded bytes count, so this
 /// also bounds the cost of a compressed body.
 const MAX_COUNTED: u64 = 8 * 1024 * 1024;
+
+/// A compressed body may have this many bytes, and [`PACKED_PER_DECODED`] more for each decoded one.
+/// Empty members and blocks decode to nothing, and each of 20 bytes costs the decoder's memory.
+const PACKED: u64 = 64 * 1024;
+const PACKED_PER_DECODED: u64 = 8;
+/// Bytes that are decoded between two looks at these bounds.
+const PIECE: usize = 16 * 1024;
 
 /// The reason why an answer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -76,6 +83,25 @@ pub async fn read(
     })
 }
 
+/// [`read`] for a body that is all there.
+pub(crate) fn of_bytes(
+    encoding: &str,
+    body: &[u8],
+    max: usize,
+    scrubber: &Scrubber,
+) -> Option<Vec<u8>> {
+    let headers = [(CONTENT_ENCODING, HeaderValue::from_str(encoding).ok()?)];
+    let headers = headers.into_iter().collect();
+    let mut decoder = Decoder::new(&headers, room(max, scrubber)).ok()?;
+    decoder.push(body).ok()?;
+    let kept = match decoder.kept().is_counted_out() {
+        true => decoder.into_kept(),
+        false => decoder.finish().ok()?,
+    };
+    let cut = kept.length > kept.bytes.len() as u64;
+    Some(scrubbed(kept.bytes, cut, max, scrubber))
+}
+
 /// The number of bytes to read if the model may see `max` bytes: enough to read a secret whole
 /// that straddles the edge. [`scrubbed`] cuts off the end, which may hold half a secret.
 pub fn room(max: usize, scrubber: &Scrubber) -> usize {
@@ -101,6 +127,8 @@ struct BoundedBytes {
     bytes: Vec<u8>,
     room: usize,
     length: u64,
+    /// Bytes that were decoded, in their compressed form.
+    packed: u64,
 }
 
 impl BoundedBytes {
@@ -156,6 +184,7 @@ impl Decoder {
             bytes: Vec::new(),
             room,
             length: 0,
+            packed: 0,
         };
         let mut codings = headers.get_all(CONTENT_ENCODING).iter();
         let coding = match (codings.next(), codings.next()) {
@@ -189,7 +218,29 @@ impl Decoder {
         }
     }
 
+    fn kept_mut(&mut self) -> &mut BoundedBytes {
+        match self {
+            Decoder::Identity(kept) | Decoder::Deflate { kept, .. } => kept,
+            Decoder::Gzip { inner, .. } => inner.get_mut(),
+        }
+    }
+
     fn push(&mut self, chunk: &[u8]) -> Result<(), EncodingError> {
+        for piece in chunk.chunks(PIECE) {
+            self.decode(piece)?;
+            let kept = self.kept_mut();
+            kept.packed += piece.len() as u64;
+            if kept.packed > PACKED.saturating_add(kept.length.saturating_mul(PACKED_PER_DECODED)) {
+                return Err(EncodingError::Damaged);
+            }
+            if kept.is_full() && kept.is_counted_out() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, chunk: &[u8]) -> Result<(), EncodingError> {
         match self {
             Decoder::Identity(kept) => kept.push(chunk),
             Decoder::Gzip { inner, began } => {
@@ -236,6 +287,7 @@ impl Decoder {
                     bytes: Vec::new(),
                     room: 0,
                     length: 0,
+                    packed: 0,
                 },
             ),
         }
@@ -274,7 +326,6 @@ fn inflate(
 mod tests {
     use flate2::Compression;
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
-    use http::HeaderValue;
 
     use super::*;
 
@@ -368,6 +419,24 @@ mod tests {
             // One output buffer beyond the bound at most.
             assert!(kept.is_counted_out() && kept.length <= MAX_COUNTED + 64 * 1024);
         }
+    }
+
+    #[test]
+    fn a_body_that_decodes_to_almost_nothing_is_refused_early() {
+        let empty = gzip(b"");
+        let decoder = || decoder("gzip", 400).unwrap();
+        assert_eq!(decoder().push(&empty.repeat(1000)), Ok(()));
+        let mut refused = decoder();
+        let flood = empty.repeat(1_000_000 / empty.len());
+        assert_eq!(refused.push(&flood), Err(EncodingError::Damaged));
+        assert!(refused.kept().packed <= PACKED + PIECE as u64);
+        // What no compressor makes smaller.
+        let stored = [
+            &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..],
+            &[0, 1, 0, 0xfe, 0xff, b'a'].repeat(20_000),
+        ]
+        .concat();
+        assert_eq!(decoder().push(&stored), Ok(()));
     }
 
     #[test]

@@ -309,7 +309,7 @@ fn basic(credentials: ClientCredentials<'_>) -> Result<HeaderValue, AuthError> {
 
 /// The answer of a token endpoint (RFC 6749 5.1).
 #[derive(Deserialize)]
-struct TokenResponse {
+pub(crate) struct TokenResponse {
     access_token: SecretText,
     token_type: String,
     expires_in: Option<Lifetime>,
@@ -347,14 +347,18 @@ async fn ask(request: reqwest::RequestBuilder) -> Result<TokenResponse, TokenErr
         return Err(TokenError::Refused(status.as_u16()));
     }
     let url = response.url().clone();
-    let read = body::whole(response, MAX_ANSWER).await;
-    let body = read.map_err(|unread| match unread {
+    let whole = body::whole(response, MAX_ANSWER).await;
+    let body = whole.map_err(|unread| match unread {
         BodyError::TooLarge => TokenError::Malformed,
         BodyError::Broken(error) => TokenError::Unreachable(error::body_failure(&error, &url)),
     })?;
+    read(&body)
+}
+
+/// Reads the answer of a token endpoint.
+pub(crate) fn read(body: &[u8]) -> Result<TokenResponse, TokenError> {
     // Serde's message could quote the token.
-    let granted: TokenResponse =
-        serde_json::from_slice(&body).map_err(|_| TokenError::Malformed)?;
+    let granted: TokenResponse = serde_json::from_slice(body).map_err(|_| TokenError::Malformed)?;
     let bearer = granted.token_type.eq_ignore_ascii_case("bearer");
     let sendable = auth::sensitive(granted.access_token.expose()).is_ok();
     if bearer && sendable && !granted.access_token.expose().is_empty() {

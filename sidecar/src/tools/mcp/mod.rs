@@ -18,7 +18,7 @@ use std::sync::Arc;
 use http::header::{HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
-use toolcrib_mcp::client::RpcError;
+use toolcrib_mcp::client::{RpcError, ServerMessage, lists_stateless, settled};
 use toolcrib_mcp::code::UNSUPPORTED_VERSION;
 use toolcrib_mcp::header;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
@@ -32,6 +32,23 @@ use exchange::{Endpoint, ExchangeError, Reply, ReplyContent};
 use result::{CallResult, ResultFault};
 pub use servers::Servers;
 use servers::{Key, OpenError, OpenSession};
+
+/// Reads a message of a server as a call does, and returns the text for the model; `None` if it
+/// holds no result.
+pub(crate) fn text_of(message: &str) -> Option<String> {
+    /// The id that the harness's messages answer.
+    const ID: u64 = 1;
+    match ServerMessage::read(message, ID)? {
+        ServerMessage::Answer(answer) | ServerMessage::OtherAnswer(answer) => {
+            let result = answer.ok()?;
+            lists_stateless(&result);
+            settled(&result);
+            CallResult::read(&result).ok().map(|result| result.text)
+        }
+        ServerMessage::Request(request) => Some(request.reply()),
+        ServerMessage::Notification => None,
+    }
+}
 
 /// A call that is ready to be sent, without its credential.
 #[derive(Debug)]
