@@ -1,11 +1,16 @@
-//! The webhook's work on the bytes of a review, without IO.
+//! The operator's work on the bytes of a review, a report and a watched object, without IO.
 //!
-//! `e2e/growth` counts how this work grows. Not here: the bound of the body, the wait for a turn,
-//! and reads of other objects.
+//! `e2e/growth` counts how this work grows, and fuzzes it. Not here: the bound of the body, the wait
+//! for a turn, and reads of other objects.
 
+use jiff::Timestamp;
+use toolcrib_compile::ObjectRef;
 use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig};
-use toolcrib_crds::{Agent, AgentSpec};
+use toolcrib_crds::{Agent, AgentSpec, Surface, ToolGrant};
 
+use crate::link::reports::{Reports, Sender};
+use crate::link::serve;
+use crate::objects::decode::DecodedObject;
 use crate::webhook;
 
 /// A webhook that knows a single Agent, which every pod runs.
@@ -50,6 +55,30 @@ impl Admission {
 /// review.
 pub fn validate(body: &[u8]) -> Option<String> {
     webhook::answer_object(body)
+}
+
+/// Decodes a mediator's report and merges it into those of the agent. Returns the usage in the
+/// agent's status; `None` if it is no report.
+pub fn report(body: &[u8]) -> Option<u64> {
+    let up = serve::decoded(body)?;
+    let sender = Sender {
+        uid: "u-7".to_owned(),
+        pod: "otter-0".to_owned(),
+        agent: ObjectRef::new("pond", "otter"),
+        older_than_leader: false,
+    };
+    let mut reports = Reports::default();
+    reports.merge(&sender, &up, Timestamp::UNIX_EPOCH);
+    Some(reports.usage(&sender.agent).requests)
+}
+
+/// Decodes a Surface and a ToolGrant as the controller watches them. Returns whether the text is an
+/// object of each kind, decodable or not.
+pub fn watched(text: &str) -> [bool; 2] {
+    [
+        serde_json::from_str::<DecodedObject<Surface>>(text).is_ok(),
+        serde_json::from_str::<DecodedObject<ToolGrant>>(text).is_ok(),
+    ]
 }
 
 #[cfg(test)]

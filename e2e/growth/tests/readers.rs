@@ -1,5 +1,6 @@
 //! Each file of the product that parses bytes is in `readers.txt`: with the rows of the growth
-//! table that count its work, or with the reason why it needs none.
+//! table that count its work and the fuzz targets that run it, or with the reason why it needs none.
+//! The table of fuzz targets in `docs/bounds.md` has every target.
 //!
 //! A file parses bytes if its code names one of [`PARSERS`]. Tests are not read. Not among the
 //! parsers: `Url::parse`, the parsers of headers and of UTF-8, which are linear in one text that
@@ -62,12 +63,56 @@ fn every_file_that_parses_bytes_has_a_row_or_a_reason() {
     // Without this, a moved folder would go unnoticed.
     assert!(parsing.len() > 50, "{parsing:?}");
     let rows = entries::all().iter().map(|entry| entry.name).collect();
-    let errors = compared(&parsing, include_str!("../readers.txt"), &rows);
+    let targets = targets();
+    let targets = targets.iter().map(String::as_str).collect();
+    let errors = compared(&parsing, include_str!("../readers.txt"), &rows, &targets);
     assert!(
         errors.is_empty(),
         "mend e2e/growth/readers.txt, whose head says how:\n{}",
         errors.join("\n")
     );
+}
+
+#[test]
+fn the_documented_table_names_every_fuzz_target() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bounds.md");
+    let document = fs::read_to_string(path).expect("docs/bounds.md");
+    let (_, table) = document
+        .split_once("| target | inputs | time | found |\n|---|---|---|---|\n")
+        .expect("the table");
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let documented: Vec<String> = rows
+        .map(|row| row.split('|').nth(1).expect("a cell").trim().to_owned())
+        .collect();
+    let distinct: BTreeSet<String> = documented.iter().cloned().collect();
+    assert_eq!(
+        distinct.len(),
+        documented.len(),
+        "a target stands there twice"
+    );
+    assert_eq!(distinct, targets());
+}
+
+/// The names of all fuzz targets, as their tests write them.
+fn targets() -> BTreeSet<String> {
+    let programs = [
+        include_str!("fuzz/main.rs"),
+        include_str!("fuzz/wire.rs"),
+        include_str!("../../../sidecar/dialect/tests/fuzz.rs"),
+    ];
+    let targets: BTreeSet<String> = programs
+        .iter()
+        .flat_map(|program| {
+            let calls = program.split("fuzz(").chain(program.split("fuzz_bytes("));
+            calls.filter_map(|call| {
+                let (name, _) = call.trim_start().strip_prefix('"')?.split_once('"')?;
+                Some(name.to_owned())
+            })
+        })
+        .collect();
+    // Calls that are written in another way would pass unseen.
+    assert!(targets.len() > 20, "{targets:?}");
+    targets
 }
 
 #[test]
@@ -81,15 +126,27 @@ fn a_new_file_with_a_parser_is_found() {
     ));
 
     let parsing = ["a.rs", "b.rs", "c/d.rs", "e.rs"].map(String::from).into();
-    let list =
-        "# head\na.rs | row | otter\nc/ | own | ours\nb.rs | bounded | small\nf.rs | row | eel\n";
+    let list = "# head\na.rs | row | otter | swim\nc/ | own | ours\nb.rs | bounded | small | no: tiny\n\
+        f.rs | row | eel | dive\n";
     let expected = [
-        "b.rs | bounded | small: names no number",
+        "b.rs | bounded | small | no: tiny: names no number",
         "e.rs parses bytes and is not in the list",
-        "f.rs | row | eel: has no parser, or is not there",
-        "f.rs | row | eel: there is no row eel",
+        "f.rs | row | eel | dive: has no parser, or is not there",
+        "f.rs | row | eel | dive: there is no row eel",
+        "f.rs | row | eel | dive: there is no target dive",
     ];
-    assert_eq!(compared(&parsing, list, &["otter"].into()), expected);
+    let errors = compared(&parsing, list, &["otter"].into(), &["swim"].into());
+    assert_eq!(errors, expected);
+    let errors = compared(
+        &parsing,
+        "a.rs | row | otter\n",
+        &["otter"].into(),
+        &[].into(),
+    );
+    assert!(
+        errors[1].starts_with("a.rs | row | otter: write PATH"),
+        "{errors:?}"
+    );
 }
 
 /// The sources of all crates below a folder.
@@ -131,21 +188,35 @@ fn parses(text: &str) -> bool {
     })
 }
 
-/// Returns the faults of the list, given the files that parse bytes and the names of the rows.
-fn compared(parsing: &BTreeSet<String>, list: &str, rows: &BTreeSet<&str>) -> Vec<String> {
+/// Returns the faults of the list, given the files that parse bytes and the names of the rows and
+/// fuzz targets.
+fn compared(
+    parsing: &BTreeSet<String>,
+    list: &str,
+    rows: &BTreeSet<&str>,
+    targets: &BTreeSet<&str>,
+) -> Vec<String> {
     let mut errors = Vec::new();
     let mut listed = BTreeMap::new();
     for line in list.lines() {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let mut fields = line.split(" | ");
-        let (Some(path), Some(kind), Some(text), None) =
-            (fields.next(), fields.next(), fields.next(), fields.next())
-        else {
-            errors.push(format!("{line}: write PATH | KIND | TEXT"));
-            continue;
+        let fields: Vec<&str> = line.split(" | ").collect();
+        let (path, kind, text, fuzz) = match fields[..] {
+            [path, kind, text] if kind == "own" => (path, kind, text, None),
+            [path, kind, text, fuzz] if kind != "own" => (path, kind, text, Some(fuzz)),
+            _ => {
+                errors.push(format!(
+                    "{line}: write PATH | KIND | TEXT | FUZZ, or PATH | own | REASON"
+                ));
+                continue;
+            }
         };
+        if let Some(fuzz) = fuzz.filter(|fuzz| !fuzz.starts_with("no: ")) {
+            let unknown = fuzz.split("; ").filter(|target| !targets.contains(target));
+            errors.extend(unknown.map(|target| format!("{line}: there is no target {target}")));
+        }
         if listed.insert(path, kind).is_some() {
             errors.push(format!("{line}: stands here a second time"));
         }

@@ -244,10 +244,15 @@ async fn read(bodies: &Semaphore, body: Body) -> Result<LinkUp, Refusal> {
     };
     let _room = room.expect("the semaphore is never closed");
     match tokio::time::timeout(READ, axum::body::to_bytes(body, LONGEST_REPORT)).await {
-        Ok(Ok(body)) => serde_json::from_slice(&body).map_err(|_| Refusal::Malformed),
+        Ok(Ok(body)) => decoded(&body).ok_or(Refusal::Malformed),
         Ok(Err(_)) => Err(Refusal::TooLarge),
         Err(_) => Err(Refusal::TooSlow),
     }
+}
+
+/// Decodes a report.
+pub(crate) fn decoded(body: &[u8]) -> Option<LinkUp> {
+    serde_json::from_slice(body).ok()
 }
 
 /// Reads a known sender's body and drops it, up to [`LONGEST_DISCARDED`]. A connection that closes

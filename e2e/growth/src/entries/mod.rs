@@ -1,7 +1,9 @@
 //! The entry points that read foreign bytes, each with its hostile inputs.
 
 mod command;
+mod namespace;
 mod webhook;
+mod wire;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -68,10 +70,12 @@ const KIB: usize = 1024;
 pub fn all() -> Vec<Entry> {
     let mut entries = schemas();
     entries.extend(compile());
+    entries.extend(namespace::entries());
     entries.extend(mediator());
     entries.extend(dialects());
     entries.extend(messages());
     entries.extend(webhook::entries());
+    entries.extend(wire::entries());
     entries.extend(command::entries());
     entries
 }

@@ -5,6 +5,8 @@
 //! targets of their own, in `sidecar/dialect/tests/fuzz.rs`.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+mod wire;
+
 use std::fs;
 use std::path::Path;
 
@@ -263,7 +265,7 @@ fn any_surface_is_checked_without_a_panic() {
 }
 
 #[test]
-fn foreign_files_are_imported_or_refused() {
+fn pod_files_are_imported_or_refused() {
     let pods = texts(&[
         "x-claw: {pod: reef, tools-defaults: [s], cllama-defaults: {proxy: passthrough}}\nservices:\n  s: &s {image: 'i:${V:-1}', expose: ['80:4000/tcp'], environment: {A: $B}}\n  t:\n    <<: *s\n    x-claw: {agent: ./a.md, surfaces: [...], tools: [{service: s, allow: [t]}], feeds: [{source: s, path: /f, ttl: 5m}], skills: [k.md], models: {primary: a/b}, tool-policy: {max-rounds: 3}, count: 2}\n",
         "services:\n  s: {image: i, user: '7', command: \"a 'b c'\", x-claw: {mcp-stdio: {command: c, args: [d]}}}\n",
@@ -271,6 +273,10 @@ fn foreign_files_are_imported_or_refused() {
     fuzz("pod file", &pods, |text| {
         foreign::pod_file(text);
     });
+}
+
+#[test]
+fn openapi_documents_are_imported_or_refused() {
     let documents = texts(&[
         r##"{"openapi":"3.0.3","servers":[{"url":"https://reef.test/{v}"}],"paths":{"/a/{b}":{"post":{"operationId":"o","parameters":[{"name":"b","in":"path","schema":{"type":"string"}}],"requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/s"}}}}}}},"components":{"schemas":{"s":{"allOf":[{"properties":{"a":{"nullable":true}}}]}}}}"##,
         "swagger: '2.0'\nhost: reef.test\npaths:\n  /a:\n    get: {parameters: [{name: b, in: query, type: string}]}\n",
@@ -278,6 +284,10 @@ fn foreign_files_are_imported_or_refused() {
     fuzz("OpenAPI document", &documents, |text| {
         foreign::openapi(text);
     });
+}
+
+#[test]
+fn descriptors_are_imported_or_refused() {
     let descriptors = texts(&[
         r#"{"version":2,"auth":{"type":"basic","env":"A"},"feeds":[{"name":"tides","path":"/t","ttl":"5m"}],"tools":[{"name":"t","inputSchema":{},"http":{"method":"GET","path":"/a"}}],"skill":"s.md"}"#,
     ]);
@@ -285,6 +295,10 @@ fn foreign_files_are_imported_or_refused() {
         foreign::service_descriptor(text);
         foreign::image_descriptor(text);
     });
+}
+
+#[test]
+fn answers_of_servers_and_registries_are_read_or_refused() {
     let listed = texts(&[
         r#"[{"name":"t","description":"you must","inputSchema":{"properties":{"a":{}}},"annotations":{"readOnlyHint":true}}]"#,
         r#"{"schemaVersion":2,"manifests":[{"mediaType":"m","digest":"sha256:1","size":1,"platform":{"os":"linux","architecture":"amd64"}}]}"#,
