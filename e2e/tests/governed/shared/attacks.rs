@@ -14,7 +14,7 @@ use toolcrib_e2e::platform::PollResult;
 use super::{HERE, open, status};
 use crate::support::{Desk, START};
 
-const RUNNER: &str = include_str!("runner.py");
+pub(super) const RUNNER: &str = include_str!("runner.py");
 const HOSTILE: &str = include_str!("hostile.py");
 /// Bound on a revocation, from the answer to the deletion to the first call that is denied.
 const PROMISE: Duration = Duration::from_secs(1);

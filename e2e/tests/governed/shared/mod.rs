@@ -121,8 +121,10 @@ fn shared_files_redirect_no_credential() -> Result<()> {
         "python3 -c '{NAME_SERVER}' {evil} >/dev/null 2>&1 & until [ -e /tmp/ready ]; do sleep 0.1; done"
     );
     desk.platform.exec(HERE, "lured", &["sh", "-c", &serve])?;
-    let write =
-        format!("echo '{lines}' >>/etc/hosts; printf 'nameserver 127.0.0.1\\n' >/etc/resolv.conf");
+    let write = format!(
+        "echo '{lines}' >>/etc/hosts; printf 'nameserver 127.0.0.1\\n' >/etc/resolv.conf
+        echo 'hosts: files dns' >/etc/nsswitch.conf; echo 'precedence ::1/128 0' >/etc/gai.conf"
+    );
     desk.platform.exec(HERE, "lured", &["sh", "-c", &write])?;
 
     // A root container that joins a pod whose runner is not root.
@@ -251,6 +253,54 @@ sockets []
     evidence.passed()
 }
 
+/// A Service that selects the agent's own pod, whose hostname and subdomain make its name the pod's
+/// own address in `/etc/hosts`, too. Root listens there in the agent's container.
+#[test]
+fn no_credential_goes_to_the_pods_own_address() -> Result<()> {
+    let desk = open()?;
+    // The tests share the desk, so it is not dropped.
+    let evidence = Evidence::of(&desk.platform, &[HERE]);
+    desk.platform.apply(&mirror())?;
+    desk.platform.wait_ready(HERE, &["mirrored"])?;
+    let agent = desk.wait_in_force("mirrored")?;
+    ensure!(
+        agent["status"]["tools"].to_string().contains("mirror.look"),
+        "{agent}"
+    );
+    let program = EVIL.replace('\'', "\"");
+    let listen = format!(
+        "python3 -c '{program}' >/dev/null 2>&1 & until curl -s --max-time 1 http://127.0.0.1:4000 >/dev/null; do sleep 0.1; done; rm /tmp/heard"
+    );
+    desk.platform
+        .exec(HERE, "mirrored", &["sh", "-c", &listen])?;
+    let own = address_of(desk, "mirrored")?;
+    for name in ["mirror", "self.mirror"] {
+        let name = format!("{name}.{HERE}.svc");
+        let command = ["python3", "-c", RESOLVE, &name];
+        // The name server knows the pod a moment after it is ready.
+        desk.platform
+            .eventually("the name to lead to the pod", START, || {
+                let resolve = || desk.platform.exec(HERE, "mirrored", &command);
+                let said = resolve().unwrap_or_default();
+                Ok(PollResult::when(said.trim() == own, said))
+            })?;
+    }
+    let once = ["python3", "-c", attacks::RUNNER, "once", "mirror__look"];
+    let said = desk.platform.exec(HERE, "mirrored", &once)?;
+    ensure!(said.trim() != "ok", "{said}");
+    let bait = format!("curl -s --max-time 9 -H 'X-Bait: otter' http://mirror.{HERE}.svc:4000");
+    desk.platform.exec(HERE, "mirrored", &["sh", "-c", &bait])?;
+    let heard = desk
+        .platform
+        .exec(HERE, "mirrored", &["cat", "/tmp/heard"])?;
+    ensure!(
+        heard.contains("X-Bait: otter") && heard.matches("HTTP/1.1").count() == 1,
+        "more than the bait was sent: {heard}"
+    );
+    ensure!(!heard.contains("mirrored-2b91"), "{heard}");
+    evidence.passed()
+}
+
 /// Prepared once: applying the example resets the namespace's labels, and the other test's pods
 /// would be refused.
 fn open() -> Result<&'static Desk> {
@@ -317,6 +367,53 @@ spec:
     - |{program}
     readinessProbe: {{tcpSocket: {{port: 8080}}, periodSeconds: 1}}
 "
+    )
+}
+
+/// The objects of [`no_credential_goes_to_the_pods_own_address`].
+fn mirror() -> String {
+    let pod = pod("mirrored", "mirrored", 0)
+        .replace(
+            "toolcrib.dev/agent: mirrored",
+            "toolcrib.dev/agent: mirrored, app: mirror",
+        )
+        .replace("spec:\n", "spec:\n  hostname: self\n  subdomain: mirror\n");
+    format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: mirror, namespace: {HERE}}}
+spec: {{clusterIP: None, selector: {{app: mirror}}, ports: [{{name: http, port: 4000}}]}}
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: mirror
+  namespace: {HERE}
+  labels: {{toolcrib.dev/credential: \"true\"}}
+  annotations: {{toolcrib.dev/hosts: mirror.{HERE}.svc}}
+stringData: {{token: mirrored-2b91}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Surface
+metadata: {{name: mirror, namespace: {HERE}}}
+spec:
+  service: {{name: mirror, port: 4000}}
+  auth: {{type: Bearer, secretKeyRef: {{name: mirror, key: token}}}}
+  descriptor:
+    version: 2
+    tools: [{{name: look, inputSchema: {{type: object}}, http: {{method: GET, path: /look}}}}]
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Agent
+metadata: {{name: mirrored, namespace: {HERE}}}
+spec: {{native: true, surfaces: [{{name: mirror}}]}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: ToolGrant
+metadata: {{name: mirrored, namespace: {HERE}}}
+spec: {{agents: [mirrored], tools: [{{surface: {{name: mirror}}, allow: [look]}}]}}
+---
+{pod}"
     )
 }
 
