@@ -2,23 +2,34 @@
 //! injected and called, and lose tools within a second. The attacked container does not restart.
 //!
 //! The attacks are open to a runner and the services of its own grants: a result of backslashes,
-//! values that are expensive to check, and bodies at their bound, four at once. Limits are the
-//! chart's. Not here: the mediator's answer to each (`sidecar/tests/mediator`).
+//! values that are expensive to check, and bodies at their bound, four at once; connections to the
+//! webhook and the link whose bodies never come. The author of a Surface has 400 patterns that
+//! expand. Limits are the chart's, and no pod of the operator restarts. Not here: the mediator's
+//! answer to each (`sidecar/tests/mediator`).
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
-use toolcrib_e2e::platform::PollResult;
+use toolcrib_e2e::platform::{NAMESPACE, PollResult};
 
-use super::{HERE, open, status};
-use crate::support::{Desk, START};
+use super::{HERE, mediator, open, status};
+use crate::support::{Desk, MEDIATOR, START, lines};
 
 pub(super) const RUNNER: &str = include_str!("runner.py");
 const HOSTILE: &str = include_str!("hostile.py");
 /// Bound on a revocation, from the answer to the deletion to the first call that is denied.
 const PROMISE: Duration = Duration::from_secs(1);
-const ATTACKS: [&str; 3] = ["backslashes", "evaluations", "bodies"];
+const ATTACKS: [&str; 6] = [
+    "backslashes",
+    "evaluations",
+    "bodies",
+    "patterns",
+    "webhook",
+    "link",
+];
 /// The second try is for a node that was busy with something else.
 const TRIES: usize = 2;
 
@@ -42,15 +53,18 @@ fn an_attacked_agent_affects_no_other() -> Result<()> {
     let limits = &pod["spec"]["initContainers"][0]["resources"]["limits"];
     ensure!(*limits == json!({"memory": "256Mi"}), "{limits}");
 
+    let restarts = restarts(desk)?;
     let tools: Vec<String> = (0..ATTACKS.len() * TRIES).map(tool).collect();
     let mut command = vec!["python3", "/programs/runner.py", "calls"];
     command.extend(tools.iter().map(String::as_str));
     std::thread::scope(|scope| {
         let calls = scope.spawn(|| desk.platform.exec(HERE, "bystander", &command));
-        let attacked: Result<()> = ATTACKS
-            .iter()
-            .enumerate()
-            .try_for_each(|(number, attack)| during(desk, number, attack));
+        let attacked: Result<()> = ATTACKS.iter().enumerate().try_for_each(|(number, attack)| {
+            during(desk, number, attack)?;
+            let now = self::restarts(desk)?;
+            ensure!(now == restarts, "after {attack}: {now:?}, not {restarts:?}");
+            Ok(())
+        });
         stop(desk, "bystander")?;
         let called = calls.join().map_err(|_| anyhow!("the calls panicked"))?;
         attacked?;
@@ -61,6 +75,64 @@ fn an_attacked_agent_affects_no_other() -> Result<()> {
         mediator["restartCount"] == 0 && mediator["ready"] == true,
         "{mediator}"
     );
+    a_killed_mediator_has_recorded_the_model_call(desk)
+}
+
+/// The restarts of each of the operator's pods.
+fn restarts(desk: &Desk) -> Result<BTreeMap<String, u64>> {
+    let pods = desk.platform.get(&["pods", "--namespace", NAMESPACE])?;
+    let pods = pods["items"].as_array().context("pods")?;
+    pods.iter()
+        .map(|pod| {
+            let name = pod["metadata"]["name"].as_str().context("a name")?;
+            let containers = pod["status"]["containerStatuses"].as_array();
+            let counts = containers.into_iter().flatten();
+            let counts = counts.filter_map(|container| container["restartCount"].as_u64());
+            Ok((name.to_owned(), counts.sum()))
+        })
+        .collect()
+}
+
+/// The mediator dies in mid-stream. Its record has the request to the model.
+fn a_killed_mediator_has_recorded_the_model_call(desk: &Desk) -> Result<()> {
+    // The other model requests of this agent name another model.
+    const STREAMED: &str = "sink/streamed";
+    let platform = &desk.platform;
+    std::thread::scope(|scope| -> Result<()> {
+        let command = ["python3", "/programs/runner.py", "stream", STREAMED];
+        let running = scope.spawn(move || platform.exec(HERE, "attacked", &command));
+        platform.eventually("the model to stream", START, || {
+            let look = ["sh", "-c", "ls /tmp/streaming 2>/dev/null || true"];
+            let found = platform.exec(HERE, "hostile", &look)?;
+            Ok(PollResult::when(!found.is_empty(), found))
+        })?;
+        kill_process(mediator(desk, "attacked")?, Signal::KILL)?;
+        let answered = running
+            .join()
+            .map_err(|_| anyhow!("the request panicked"))??;
+        ensure!(answered.trim() != "200", "{answered}");
+        Ok(())
+    })?;
+    platform.eventually("the mediator to be back", START, || {
+        let status = status(desk, "attacked")?;
+        let back = status["restartCount"] == 1 && status["ready"] == true;
+        Ok(PollResult::when(back, status.to_string()))
+    })?;
+    let logs = [
+        "logs",
+        "--previous",
+        "--namespace",
+        HERE,
+        "attacked",
+        "-c",
+        MEDIATOR,
+    ];
+    let record = platform.kubectl(&logs)?;
+    let of_stream = lines(&record)
+        .into_iter()
+        .filter(|line| line["kind"] == "model_call" && line["model"] == STREAMED)
+        .count();
+    ensure!(of_stream > 0, "{record}");
     Ok(())
 }
 
@@ -68,6 +140,9 @@ fn an_attacked_agent_affects_no_other() -> Result<()> {
 fn during(desk: &Desk, number: usize, attack: &str) -> Result<()> {
     let clear = ["sh", "-c", "rm -f /tmp/stop /tmp/rounds"];
     desk.platform.exec(HERE, "attacked", &clear)?;
+    if attack == "patterns" {
+        desk.platform.apply(&patterns())?;
+    }
     let command = ["python3", "/programs/runner.py", "attack", attack];
     let outcomes = std::thread::scope(|scope| {
         let run = scope.spawn(|| desk.platform.exec(HERE, "attacked", &command));
@@ -83,6 +158,8 @@ fn during(desk: &Desk, number: usize, attack: &str) -> Result<()> {
     let answered = match attack {
         "backslashes" => "ok",
         "evaluations" => "mcp_error",
+        "patterns" => "applied",
+        "webhook" | "link" => "connected",
         _ => "200",
     };
     ensure!(
@@ -189,6 +266,27 @@ fn stop(desk: &Desk, pod: &str) -> Result<()> {
     desk.platform
         .exec(HERE, pod, &["sh", "-c", ": >/tmp/stop"])
         .map(drop)
+}
+
+/// A Surface with patterns of twenty bytes, each of which would compile to megabytes.
+fn patterns() -> String {
+    let properties: serde_json::Map<String, Value> = (0..400)
+        .map(|number| {
+            let pattern = format!(r"\p{{L}}{{60}}k{number}");
+            let property = json!({"type": "string", "pattern": pattern});
+            (format!("p{number}"), property)
+        })
+        .collect();
+    let surface = json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
+        "metadata": {"name": "patterns", "namespace": HERE},
+        "spec": {"url": "https://patterns.example", "descriptor": {"version": 2, "tools": [{
+            "name": "t",
+            "inputSchema": {"type": "object", "properties": properties},
+            "http": {"method": "GET", "path": "/"},
+        }]}},
+    });
+    surface.to_string()
 }
 
 /// The tool's name for a client.

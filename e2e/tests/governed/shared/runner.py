@@ -1,13 +1,15 @@
 """A runner without a model: it calls tools at the mediator's /mcp.
 
 `calls TOOL…` calls the tools in turn and writes a line for each call to /tmp/calls; `once TOOL`
-prints the outcome of one; `attack KIND` attacks its own mediator, four requests at a time, and
-prints how often each outcome was seen. `calls` and `attack` end when /tmp/stop is there, and after
-MOST seconds.
+prints the outcome of one; `stream MODEL` begins a streamed request; `attack KIND` attacks its own
+mediator, or the operator, four requests or a share of the connections at a time, and prints how
+often each outcome was seen. `calls` and `attack` end when /tmp/stop is there, and after MOST seconds.
 """
 import collections
 import json
 import os
+import socket
+import ssl
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ import urllib.error
 import urllib.request
 
 MOST = 120
+THREADS = 4
 MEDIATOR = "http://127.0.0.1:4141"
 
 
@@ -55,9 +58,9 @@ def call(tool, arguments):
         return f"{status} {body[:200]}"
 
 
-def model(name, content):
+def model(name, content, **more):
     message = {"role": "user", "content": content}
-    body = json.dumps({"model": name, "messages": [message]}).encode()
+    body = json.dumps({"model": name, "messages": [message], **more}).encode()
     return str(post("/v1/chat/completions", body, {})[0])
 
 
@@ -82,6 +85,42 @@ def calls(tools):
         rounds(attempt)
 
 
+# Connections of the whole attack, and the beginning of a request whose body never comes.
+FLOODS = {
+    "webhook": (150, b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: 1000\r\n\r\n"),
+    "link": (
+        1900,
+        b"POST /v1/link HTTP/1.1\r\nHost: l\r\nAuthorization: Bearer x\r\nContent-Length: 60000\r\n\r\n{",
+    ),
+}
+
+
+def flood(kind):
+    """Opens a share of the connections over TLS, leaves them for a while and closes them."""
+    host = f"toolcrib-{kind}.toolcrib-system.svc"
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    most, half = FLOODS[kind]
+    held = []
+    for _ in range(-(-most // THREADS)):
+        if os.path.exists("/tmp/stop"):
+            break
+        try:
+            plain = socket.create_connection((host, 443), timeout=5)
+            held.append(context.wrap_socket(plain, server_hostname=host))
+            held[-1].sendall(half)
+        except OSError:
+            # The listener closes strangers over its bound.
+            pass
+    end = time.time() + 4.5
+    while time.time() < end and not os.path.exists("/tmp/stop"):
+        time.sleep(0.1)
+    for connection in held:
+        connection.close()
+    return "connected" if held else "refused"
+
+
 def attack(kind):
     outcomes = collections.Counter()
     # Just under the bound on one body.
@@ -90,7 +129,15 @@ def attack(kind):
     values = ["b" * 20 + f"c{number}" for number in range(8000)]
 
     def attempt(number):
-        if kind == "bodies":
+        if kind in FLOODS:
+            with open("/tmp/rounds", "a") as begun:
+                begun.write(".")
+            outcome = flood(kind)
+        elif kind == "patterns":
+            # The test applies the Surface.
+            time.sleep(0.2)
+            outcome = "applied"
+        elif kind == "bodies":
             outcome = model("sink/m", large)
         elif kind == "backslashes":
             size = 16 * 1024 if number % 2 else 2_000_000
@@ -103,7 +150,7 @@ def attack(kind):
         with open("/tmp/rounds", "a") as done:
             done.write(".")
 
-    threads = [threading.Thread(target=rounds, args=(attempt,)) for _ in range(4)]
+    threads = [threading.Thread(target=rounds, args=(attempt,)) for _ in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -116,6 +163,8 @@ match sys.argv[1]:
         calls(sys.argv[2:])
     case "once":
         print(call(sys.argv[2], {}))
+    case "stream":
+        print(model(sys.argv[2], "What is my market context?", stream=True))
     case "ask":
         print(model(sys.argv[2], "What is my market context?"))
     case "attack":
