@@ -16,7 +16,7 @@ use toolcrib_mediation::{Authority, Catalog, ClawId, DirectCall, PresentedTools,
 use toolcrib_operator::foreign as operator;
 use toolcrib_sidecar::foreign as mediator;
 
-use super::{WORDS, fixtures, fuzz, texts, written_again};
+use super::{WORDS, fixtures, fuzz, round_trip, texts};
 
 /// Runs a target of bytes.
 fn fuzz_bytes(target: &str, seeds: &[Vec<u8>], run: impl Fn(&[u8])) {
@@ -87,7 +87,7 @@ fn messages_of_the_link_read_as_they_are_written() {
         r#"{"epoch":"e","version":"9","understands":["a"],"loaded":{"manifest":"m","credentials":"c","at":"2026-11-24T00:00:00Z"},"error":"no","seen":9223372036854775807,"hold_ms":30000,"withheld":[{"tool":"reef.t","reason":"r"}],"runner":"Admitted","usage":{"requests":18446744073709551615,"last_call":"2026-11-24T00:00:00Z"}}"#,
     ]);
     fuzz("link report", &reports, |text| {
-        let read = written_again::<LinkUp>(text).is_some();
+        let read = round_trip::<LinkUp>(text).is_some();
         let requests = operator::report(text.as_bytes());
         assert_eq!(requests.is_some(), read);
         // JavaScript's readers keep it, and so does the API server.
@@ -97,7 +97,7 @@ fn messages_of_the_link_read_as_they_are_written() {
         r#"{"seq":7,"want":{"manifest":"m","credentials":"c"},"floor":{"tools":{"reef.t":"v1:a"},"feeds":["reef/f"],"providers":["house"],"models":["house/m"]},"agent":"Present"}"#,
     ]);
     fuzz("link answer", &answers, |text| {
-        written_again::<LinkDown>(text);
+        round_trip::<LinkDown>(text);
     });
 }
 

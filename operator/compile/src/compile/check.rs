@@ -157,9 +157,7 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
                     &subject,
                     format!("spec.agents[{index}]"),
                     Code::AgentNotFound,
-                    format!(
-                        "agent {agent_key} not found{meant}: create it, or correct the name"
-                    ),
+                    format!("agent {agent_key} not found{meant}: create it, or correct the name"),
                 );
             }
             continue;
@@ -231,7 +229,7 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
         &defaults.spec.feeds,
     );
     let mut tools = check_rules(objects, &rules, &elevated, &mut found);
-    tools.retain(|(surface, _)| reached.contains(surface));
+    tools.retain(|surface, _| reached.contains(surface));
     Some(GrantReport {
         agents,
         tools: count(tools.values().sum()),
