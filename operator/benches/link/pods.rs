@@ -12,6 +12,7 @@ use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
 use toolcrib_sidecar::link::{Link, LinkStatus};
 use toolcrib_sidecar::metrics::Metrics;
+use toolcrib_sidecar::model::ModelClient;
 use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
 
@@ -56,10 +57,12 @@ impl Mediator {
         current.observe(Observation::Loaded(Box::new(version)), "now".into());
         let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
             .with_address(&format!("link.{SYSTEM}.svc"), controller.ports.link);
+        let metrics = Arc::new(Metrics::default());
         let link = Link {
             current: current.clone(),
-            metrics: Arc::new(Metrics::default()),
+            metrics: metrics.clone(),
             status: LinkStatus::default(),
+            models: Arc::new(ModelClient::new(metrics)),
             outbound: Arc::new(outbound),
             token_file: token_file.path().to_owned(),
             epoch: pod,

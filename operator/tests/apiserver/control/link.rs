@@ -32,6 +32,7 @@ use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
 use toolcrib_sidecar::link::{Link, LinkStatus};
 use toolcrib_sidecar::metrics::Metrics;
+use toolcrib_sidecar::model::ModelClient;
 use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
 
@@ -77,10 +78,12 @@ impl Mediator {
         let host = format!("link.{}.svc", harness.system);
         let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
             .with_address(&host, harness.link);
+        let metrics = Arc::new(Metrics::default());
         let link = Link {
             current: current.clone(),
-            metrics: Arc::new(Metrics::default()),
+            metrics: metrics.clone(),
             status: LinkStatus::default(),
+            models: Arc::new(ModelClient::new(metrics)),
             outbound: Arc::new(outbound),
             token_file: token_file.path().to_owned(),
             epoch: pod.name_any(),
