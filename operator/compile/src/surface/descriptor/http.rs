@@ -14,7 +14,7 @@ use super::members::missing;
 use crate::Code;
 use crate::diagnostics::finding::Finding;
 use crate::names;
-use crate::near;
+use crate::near::Suggestions;
 use crate::surface::template;
 
 #[derive(Clone, Debug)]
@@ -52,6 +52,7 @@ pub(super) fn http_call(
 
 /// Refuses headers, and warns of every other member that is no mapping and therefore ignored.
 fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Finding> {
+    let mut suggestions = Suggestions::default();
     for key in http.keys() {
         match key.as_str() {
             key if KEYS.contains(&key) => {}
@@ -70,7 +71,7 @@ fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Findin
                 Code::UnknownField,
                 format!(
                     "is not known here and means nothing: {}",
-                    match near::nearest(key, KEYS) {
+                    match suggestions.nearest(key, KEYS) {
                         Some(meant) => format!("did you mean {meant}?"),
                         None => "correct the name, or remove it".to_owned(),
                     }
