@@ -525,7 +525,8 @@ impl Harness {
         {
             let api: Api<K> = harness.api(&harness.pond);
             // An object of another shape is listed, too.
-            let listed = api.list_metadata(&ListParams::default());
+            let params = ListParams::default();
+            let listed = api.list_metadata(&params);
             for object in listed.await.expect("list") {
                 versions.insert(
                     format!("{} {}", K::kind(&()), object.name_any()),
