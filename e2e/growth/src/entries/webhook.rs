@@ -152,14 +152,13 @@ fn pods() -> Vec<Shape> {
 }
 
 /// The names of the inputs in which each of [`surfaces`] is changed.
-const UPDATES: [&str; 7] = [
+const UPDATES: [&str; 6] = [
     "changed tools",
     "changed tools of one name",
     "changed remote references",
     "changed malformed tools",
     "changed characters in a member of a long name",
     "a changed long address",
-    "changed tiers",
 ];
 
 fn surfaces() -> Vec<Shape> {
@@ -201,17 +200,6 @@ fn surfaces() -> Vec<Shape> {
             let path = r"\u0007".repeat(bytes / 6);
             object("Surface", &format!(r#""url":"http://reef.test/{path}""#))
         }),
-        shape("tiers of other tools", |bytes| {
-            const TOOL: &str =
-                r#"{"name":"get_number_#","inputSchema":{},"http":{"method":"GET","path":"/a"}}"#;
-            let tools = list(bytes / 2, TOOL, ",");
-            let tiers = list(bytes / 2, r#""got_numbers_#":"ReadOnly""#, ",");
-            let descriptor = format!(r#""descriptor":{{"version":2,"tools":[{tools}]}}"#);
-            object(
-                "Surface",
-                &format!(r#""url":"https://reef.test",{descriptor},"tiers":{{{tiers}}}"#),
-            )
-        }),
     ]
 }
 
@@ -231,14 +219,6 @@ fn grants() -> Vec<Shape> {
             grant(|bytes| {
                 let rules = list(bytes, r#"{"surface":{"name":"s#"},"allow":["t#"]}"#, ",");
                 format!(r#""agents":["a"],"tools":[{rules}]"#)
-            }),
-        ),
-        shape(
-            "names of a grant",
-            grant(|bytes| {
-                let names = list(bytes, r#""t#""#, ",");
-                let rule = format!(r#"{{"surface":{{"name":"s"}},"allow":[{names}]}}"#);
-                format!(r#""agents":["a"],"tools":[{rule}]"#)
             }),
         ),
     ];
