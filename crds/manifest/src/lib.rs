@@ -17,6 +17,7 @@ mod agent;
 mod annotations;
 pub mod dns;
 mod feeds;
+mod grant;
 mod link;
 pub mod names;
 mod providers;
@@ -32,6 +33,7 @@ pub use agent::{
 pub use annotations::Annotations;
 pub use dns::{ClusterDomain, Dns, NameServer};
 pub use feeds::{Feed, FeedAuth, FeedsFile};
+pub use grant::GrantRef;
 pub use link::{
     AgentPresence, Floor, FloorRules, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp,
     LoadedVersion, MOST_PROVIDERS, MOST_WITHHELD, ProviderRefusal, RunnerAccess, Usage, Want,
@@ -44,8 +46,8 @@ pub use raw::RawJson;
 pub use rule::Rule;
 pub use secret::SecretText;
 pub use tools::{
-    Auth, BodyKind, Execution, GrantRef, HttpMethod, Policy, ReadMethod, ServiceSettings, Tier,
-    Tool, ToolExtension, ToolsExtension, ToolsFile, Transport,
+    Auth, BodyKind, Execution, HttpMethod, Policy, ReadMethod, ServiceSettings, Tier, Tool,
+    ToolExtension, ToolsExtension, ToolsFile, Transport,
 };
 
 /// The only version of each file that this release writes and reads.

@@ -7,7 +7,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::{RawJson, Rule, SecretText, providers::Tls};
+use crate::{GrantRef, RawJson, Rule, SecretText, providers::Tls};
 
 /// The granted tools and the turn's budgets. `tools: []` means pass-through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,13 +87,6 @@ pub struct ToolExtension {
     /// undecodable. Missing: System.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-}
-
-/// The object that granted the tool. `ToolDefaults` are named by their own name, `default`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantRef {
-    pub name: String,
-    pub namespace: String,
 }
 
 /// How much harm a call can do; ordered, the highest wins.
