@@ -287,6 +287,11 @@ pub struct ToolStatus {
     pub grant: GrantName,
     /// The owner of the credential that the mediator sends.
     pub credential: CredentialKind,
+    /// The limits within which it may be called, such as `amount at most 100`. Missing: a grant
+    /// without limits gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub limits: Option<String>,
 }
 
 /// One compiled feed.

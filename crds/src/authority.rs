@@ -4,6 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ArgumentRules;
+
 /// Names a Surface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -33,6 +35,10 @@ pub struct ToolRule {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 71), regex(pattern = "^sha256:[0-9a-f]{64}$"))]
     pub descriptor_digest: Option<String>,
+    /// Limits on the arguments of these tools. Left out: every call that the tool's own schema
+    /// accepts. A tool that several rules give may be called within the limits of any of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<ArgumentRules>,
 }
 
 /// Feeds of one surface.

@@ -18,6 +18,8 @@ pub enum ConditionType {
     InForce,
     /// Compiled, and no pod has been stale for over two minutes.
     Ready,
+    /// The grant is not suspended, and in its time.
+    Active,
 }
 
 impl ConditionType {
@@ -28,6 +30,7 @@ impl ConditionType {
             Self::Compiled => "Compiled",
             Self::InForce => "InForce",
             Self::Ready => "Ready",
+            Self::Active => "Active",
         }
     }
 }
@@ -88,8 +91,14 @@ pub enum StateReason {
     NotCompiled,
     /// The agent is ready.
     Ready,
-    /// The agent is suspended, as its spec says.
+    /// The agent or grant is suspended, as its spec says.
     Suspended,
+    /// The grant gives something now.
+    Active,
+    /// The grant's time has not begun.
+    NotYet,
+    /// The grant's time is over.
+    Expired,
     /// The operator failed on this object by an error of its own; it retries.
     InternalError,
 }
@@ -116,6 +125,9 @@ impl StateReason {
             Self::NotCompiled => "NotCompiled",
             Self::Ready => "Ready",
             Self::Suspended => "Suspended",
+            Self::Active => "Active",
+            Self::NotYet => "NotYet",
+            Self::Expired => "Expired",
             Self::InternalError => "InternalError",
         }
     }

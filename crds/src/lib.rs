@@ -17,6 +17,7 @@
 #[cfg(feature = "admission")]
 mod admitted;
 mod agent;
+mod arguments;
 mod authority;
 mod conditions;
 mod decode;
@@ -40,6 +41,7 @@ pub use agent::{
     EgressPort, EgressProtocol, EgressRule, FeedStatus, GrantName, Identity, IpBlock,
     NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
 };
+pub use arguments::ArgumentRules;
 pub use authority::{FeedRule, SurfaceName, ToolRule};
 pub use conditions::{
     ConditionStatus, ConditionType, HasConditions, ReasonName, StateReason, condition, set,

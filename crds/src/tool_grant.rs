@@ -28,6 +28,11 @@ use crate::{FeedRule, ToolRule};
     ),
     printcolumn(name = "Tools", type_ = "integer", json_path = ".status.toolCount"),
     printcolumn(
+        name = "Active",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Active\")].status"
+    ),
+    printcolumn(
         name = "Accepted",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Accepted\")].status"
@@ -41,10 +46,17 @@ use crate::{FeedRule, ToolRule};
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Until",
+        type_ = "string",
+        priority = 1,
+        json_path = ".spec.notAfter"
     )
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("(has(self.tools) && size(self.tools) > 0) || (has(self.feeds) && size(self.feeds) > 0)").message("set tools, such as [{surface: {name: trading-api}, allow: [get_quote]}], or feeds: a grant of neither gives nothing"))]
+#[x_kube(validation = Rule::new("!has(self.notBefore) || !has(self.notAfter) || self.notBefore < self.notAfter").message("notBefore is not earlier than notAfter: correct one of them"))]
 pub struct ToolGrantSpec {
     /// Names of Agents of this namespace.
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
@@ -57,6 +69,25 @@ pub struct ToolGrantSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub feeds: Vec<FeedRule>,
+    /// The grant gives nothing before this time, such as `2026-11-01T08:00:00Z`. The mediator
+    /// compares it with its node's clock at each call. Feeds need a grant without times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub not_before: Option<String>,
+    /// The grant gives nothing from this time on, such as `2026-12-31T00:00:00Z`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub not_after: Option<String>,
+    /// true: the grant gives nothing, as if it were deleted. Removing the field gives it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+}
+
+impl ToolGrantSpec {
+    /// Returns whether `suspend` is true.
+    pub fn is_suspended(&self) -> bool {
+        self.suspend == Some(true)
+    }
 }
 
 /// Whether the agents and tools that the grant names exist.
@@ -77,7 +108,8 @@ pub struct ToolGrantStatus {
     /// declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
-    /// `Accepted`, `Resolved`.
+    /// `Accepted`, `Resolved`, and `Active`: whether the grant gives something now. It is False with
+    /// Suspended, NotYet or Expired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -34,8 +34,8 @@ pub use compilation::floor::{floor, takes_away};
 pub use compilation::materialize::{CompiledSecret, LastGood, materialize};
 pub use compilation::network::{DeclaredEgress, Network};
 pub use compilation::{
-    Compilation, CredentialKind, FeedSummary, GrantSource, Object, ObjectKind, Role, Source,
-    SourceState, ToolSummary, WithheldItem,
+    Compilation, CredentialKind, FeedSummary, GrantSource, Object, ObjectKind, Role, RuleSummary,
+    Source, SourceState, ToolSummary, WithheldItem,
 };
 pub use compile::check::{check_defaults, check_grant, check_provider, check_surface};
 pub use compile::suspension::{MAX_SUSPEND_REASON, suspend_reason};
@@ -58,7 +58,7 @@ pub use objects::settings::{NetworkSettings, Settings, refused_hosts};
 pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
 pub use queries::allowlist::allowlist;
 pub use queries::entitlements::{Item, ItemKind, executed};
-pub use queries::explain::{GivenTool, ToolExplanation, explain_tool, given_tools};
+pub use queries::explain::{GivenRule, GivenTool, ToolExplanation, explain_tool, given_tools};
 pub use queries::fetch::{Fetch, MOST_ROUNDS, OverBound};
 pub use queries::plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
 pub use queries::topology::{AgentNode, GrantNode, SurfaceNode, topology};

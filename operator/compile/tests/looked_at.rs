@@ -29,7 +29,9 @@ enum Edit {
 /// The keys that an object answers.
 fn keys(name: &str, text: &str) -> BTreeSet<Key> {
     fn of<T: Keys + DeserializeOwned>(text: &str) -> Option<BTreeSet<Key>> {
-        let object: T = serde_yaml::from_str(text).ok()?;
+        // Texts that keep their bytes are read from JSON only.
+        let object: serde_json::Value = serde_yaml::from_str(text).ok()?;
+        let object: T = serde_json::from_str(&object.to_string()).ok()?;
         Some(object.keys())
     }
     let (kind, key) = subject(name);

@@ -12,7 +12,7 @@ use toolcrib_compile::{
     Compilation, Effect, Inputs, LastGood, LoadResult, ObjectRef, Presence, SecretKeyRef, Settings,
     comparable, compile, compile_all, floor, load, materialize, plan,
 };
-use toolcrib_manifest::SecretText;
+use toolcrib_manifest::{Rule, SecretText};
 
 const AGENTS: [&str; 3] = ["otter", "beaver", "heron"];
 const SURFACES: [&str; 3] = ["fish", "reed", "news"];
@@ -53,8 +53,8 @@ fn world() -> impl Strategy<Value = World> {
                     );
                 }
             }
-            for (index, (agents, rules)) in grants.into_iter().enumerate() {
-                let spec = format!("{{agents: [{}], tools: [{rules}]}}", agents.join(", "));
+            for (index, (agents, rules, time)) in grants.into_iter().enumerate() {
+                let spec = format!("{{agents: [{}], tools: [{rules}]{time}}}", agents.join(", "));
                 let name = format!("g{index}");
                 world.insert(format!("grant {name}"), ours("ToolGrant", &name, "pond", &spec));
             }
@@ -106,7 +106,7 @@ fn surface() -> impl Strategy<Value = Option<String>> {
     let tools = vec(
         prop::sample::select(vec![
             "inputSchema: {type: object}, http: {method: GET, path: /x}, annotations: {readOnly: true}",
-            "inputSchema: {type: object}, http: {method: POST, path: /x}",
+            "inputSchema: {type: object, properties: {n: {type: integer}}}, http: {method: POST, path: /x}",
             "inputSchema: {type: object}, http: {method: DELETE, path: /x}, annotations: {destructive: true}",
             "inputSchema: {type: 7}, http: {method: GET, path: /x}",
             "inputSchema: {type: object}",
@@ -151,16 +151,23 @@ fn rules() -> impl Strategy<Value = String> {
                     1..3
                 ),
             ],
+            prop::sample::select(vec![
+                "",
+                "",
+                ", arguments: {pin: {n: 1}}",
+                ", arguments: {pin: {n: a}}",
+                ", arguments: {schema: {properties: {n: {maximum: 3}}}}",
+            ]),
         ),
         1..3,
     )
     .prop_map(|rules| {
         let rules: Vec<String> = rules
             .into_iter()
-            .map(|(index, allow)| {
+            .map(|(index, allow, arguments)| {
                 let name = SURFACES[index];
                 format!(
-                    "{{surface: {{name: {name}, namespace: {}}}, allow: [{}]}}",
+                    "{{surface: {{name: {name}, namespace: {}}}, allow: [{}]{arguments}}}",
                     namespace_of(name),
                     allow.join(", ")
                 )
@@ -170,10 +177,16 @@ fn rules() -> impl Strategy<Value = String> {
     })
 }
 
-fn grant() -> impl Strategy<Value = (Vec<&'static str>, String)> {
+fn grant() -> impl Strategy<Value = (Vec<&'static str>, String, &'static str)> {
     let agents = btree_set(0..3_usize, 1..=3)
         .prop_map(|indexes| indexes.into_iter().map(|index| AGENTS[index]).collect());
-    (agents, rules())
+    let time = prop::sample::select(vec![
+        "",
+        "",
+        ", suspend: true",
+        ", notAfter: \"2026-12-31T00:00:00Z\"",
+    ]);
+    (agents, rules(), time)
 }
 
 fn secret() -> impl Strategy<Value = Option<&'static str>> {
@@ -213,6 +226,24 @@ fn tools(compilation: &Compilation) -> BTreeSet<(String, String)> {
         .collect()
 }
 
+/// Names of tools, each with the digest of a rule; "any" for a rule without conditions.
+fn rules_of(compilation: &Compilation) -> BTreeSet<(String, String)> {
+    let tools = compilation.files.tools.tools.iter();
+    let rules = tools.flat_map(|tool| {
+        let rules = &tool.extension.rules;
+        let digests = rules.iter().map(|rule| match rule.is_unconditional() {
+            true => "any".to_owned(),
+            false => rule.digest.clone(),
+        });
+        let any = rules.is_empty().then(|| "any".to_owned());
+        let digests: Vec<String> = digests.chain(any).collect();
+        digests
+            .into_iter()
+            .map(|digest| (tool.name.clone(), digest))
+    });
+    rules.collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
@@ -234,7 +265,7 @@ proptest! {
         prop_assert_eq!(compile_world(&world), compile_world(&world));
     }
 
-    /// Whichever object is removed, no agent gains a tool.
+    /// Whichever object is removed, no agent gains a tool or a rule.
     #[test]
     fn removing_an_object_never_adds_a_tool(world in world(), which in any::<prop::sample::Index>()) {
         let before = compile_world(&world);
@@ -245,6 +276,9 @@ proptest! {
             let had = before.get(&agent).map(tools).unwrap_or_default();
             let has = tools(&after);
             prop_assert!(has.is_subset(&had), "without {removed}, {agent} gains {:?}", has.difference(&had));
+            let had = before.get(&agent).map(rules_of).unwrap_or_default();
+            let has = rules_of(&after);
+            prop_assert!(has.is_subset(&had), "without {removed}, {agent} gains {:?}", has.difference(&had));
         }
     }
 
@@ -254,7 +288,20 @@ proptest! {
     fn the_allowlist_equals_the_tools_of_the_files(world in world()) {
         for compiled in compile_world(&world).values() {
             let floor = floor(compiled);
-            prop_assert_eq!(floor.tools.into_iter().collect::<BTreeSet<_>>(), tools(compiled));
+            let entries = floor.rules.iter().map(|(name, rules)| (name.clone(), rules.entry.clone()));
+            let allowed = floor.tools.clone().into_iter().chain(entries);
+            prop_assert_eq!(allowed.collect::<BTreeSet<_>>(), tools(compiled));
+            for tool in &compiled.files.tools.tools {
+                let extension = &tool.extension;
+                let (any, limited): (Vec<&Rule>, Vec<&Rule>) =
+                    extension.rules.iter().partition(|rule| rule.is_unconditional());
+                let is_any = extension.rules.is_empty() || !any.is_empty();
+                prop_assert_eq!(floor.tools.contains_key(&tool.name), is_any);
+                prop_assert_eq!(extension.requires.is_empty(), is_any);
+                let stand = floor.rules.get(&tool.name).map(|rules| rules.rules.clone());
+                let written: BTreeSet<String> = limited.iter().map(|rule| rule.digest.clone()).collect();
+                prop_assert_eq!(stand.unwrap_or_default(), written);
+            }
             let files = &compiled.files;
             let feeds: Vec<String> =
                 files.feeds.0.iter().map(|it| format!("{}/{}", it.source, it.name)).collect();

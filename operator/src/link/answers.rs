@@ -225,7 +225,7 @@ impl State {
 mod tests {
     use std::collections::BTreeMap;
 
-    use toolcrib_manifest::LinkDown;
+    use toolcrib_manifest::{FloorRules, LinkDown};
 
     use super::*;
 
@@ -274,6 +274,32 @@ mod tests {
         assert_eq!((answer.agent, answer.floor), (AgentPresence::Deleted, None));
         // Resumed: the files decide from here on.
         assert_eq!(allow(&answers, &["a"]), published(3, false));
+    }
+
+    #[test]
+    fn a_rule_that_is_removed_or_changed_is_a_revocation() {
+        let answers = Answers::default();
+        answers.begin(0);
+        let publish = |digests: &[&str]| {
+            let mut floor = floor(&["a"]);
+            let rules = FloorRules {
+                entry: "v1:b".to_owned(),
+                rules: digests.iter().map(|digest| (*digest).to_owned()).collect(),
+            };
+            floor.rules.insert("b".to_owned(), rules);
+            answers.publish(&otter(), Access::Allowed(&floor), || false)
+        };
+        publish(&["r1:a"]);
+        let receiver = answers.subscribe(&otter(), true);
+        assert_eq!(publish(&["r1:a"]), None);
+        assert_eq!(publish(&["r1:a", "r1:b"]), published(2, false));
+        assert_eq!(publish(&["r1:b"]), published(3, true));
+        assert_eq!(publish(&["r1:c"]), published(4, true));
+        let floor = down(&receiver)
+            .and_then(|answer| answer.floor)
+            .expect("a floor");
+        let rules = &floor.rules["b"].rules;
+        assert_eq!(rules.iter().collect::<Vec<_>>(), ["r1:c"]);
     }
 
     #[test]

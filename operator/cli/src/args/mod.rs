@@ -11,6 +11,7 @@ mod values;
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
 
 use toolcrib_manifest::ClusterDomain;
 
@@ -245,6 +246,10 @@ pub struct ExplainArgs {
     pub agent: String,
     /// One tool, as SURFACE.TOOL; without it, all tools that are granted or withheld
     pub tool: Option<String>,
+    /// The time at which grants with a window are judged, such as 2026-12-31T08:00:00Z; without it,
+    /// now
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub now: Option<Timestamp>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
@@ -305,6 +310,9 @@ pub struct PlanArgs {
 pub struct TestArgs {
     #[command(flatten)]
     pub files: FileArgs,
+    /// The time of the calls, such as 2026-12-31T08:00:00Z; without it, now
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub now: Option<Timestamp>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,

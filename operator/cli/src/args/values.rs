@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use toolcrib_compile::SecretKeyRef;
 use toolcrib_crds::EgressRule;
 
@@ -21,6 +22,13 @@ impl DnsEgress {
             )
         })
     }
+}
+
+/// `--now`: a time.
+pub fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| {
+        "is no time: write it as 2026-12-31T08:00:00Z, or with an offset such as +01:00".to_owned()
+    })
 }
 
 /// `--describe`: a service and the file of its descriptor.

@@ -4,10 +4,11 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use serde::Serialize;
 use toolcrib_compile::{
-    Compilation, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile, explain_tool, given_tools,
-    suspended,
+    Compilation, GivenRule, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile, explain_tool,
+    given_tools, suspended,
 };
 use toolcrib_crds::{Agent, ConditionType, StateReason};
 use toolcrib_manifest::Mode;
@@ -236,15 +237,17 @@ fn explanation_text(explanation: &Explanation<'_>) -> String {
     if explanation.tools.is_empty() {
         text.push_str("no tools\n");
     } else {
+        let limited = explanation.tools.iter().any(|tool| tool.limits.is_some());
         let row = |tool: &GivenTool| {
             let texts = [&*tool.name, tool.tier, tool.credential, &tool.by];
-            texts.map(str::to_owned).to_vec()
+            let limits = tool.limits.as_deref().unwrap_or("-");
+            let texts = texts.into_iter().chain(limited.then_some(limits));
+            texts.map(str::to_owned).collect()
         };
         let rows: Vec<Vec<String>> = explanation.tools.iter().map(row).collect();
-        text.push_str(&print::table(
-            &["TOOL", "TIER", "CREDENTIAL", "GIVEN BY"],
-            &rows,
-        ));
+        let header = ["TOOL", "TIER", "CREDENTIAL", "GIVEN BY", "LIMITS"];
+        let shown = header.len() - usize::from(!limited);
+        text.push_str(&print::table(&header[..shown], &rows));
     }
     let mut lines: Vec<String> = explanation
         .feeds
@@ -337,19 +340,46 @@ fn one(
     name: &str,
 ) -> anyhow::Result<(String, ExitCode)> {
     let answer = explain_tool(&objects.loaded.inputs, compilation, name);
-    let code = ExitCode::from(u8::from(!answer.given));
+    let now = args.now.unwrap_or_else(Timestamp::now);
+    let is_usable = answer.how.as_ref().is_some_and(|how| is_open(how, now));
+    let code = ExitCode::from(u8::from(!is_usable));
     let text = match args.output {
-        Output::Table => one_text(&answer),
+        Output::Table => one_text(&answer, now),
         Output::Json | Output::Yaml => print::value(&answer, args.output)?,
     };
     Ok((text, code))
 }
 
-fn one_text(answer: &ToolExplanation) -> String {
+/// Returns whether a rule of the tool is in its time.
+fn is_open(tool: &GivenTool, now: Timestamp) -> bool {
+    tool.rules.is_empty() || tool.rules.iter().any(|rule| closed(rule, now).is_none())
+}
+
+/// Returns why a rule gives nothing at this time, if so.
+fn closed(rule: &GivenRule, now: Timestamp) -> Option<&'static str> {
+    let time = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
+    match (time(&rule.not_before), time(&rule.not_after)) {
+        (Some(begin), _) if now < begin => Some("not yet"),
+        (_, Some(end)) if end <= now => Some("over"),
+        (_, _) => None,
+    }
+}
+
+fn rule_line(rule: &GivenRule, now: Timestamp) -> String {
+    let state = closed(rule, now);
+    let state = state.map_or_else(String::new, |why| format!(" ({why})"));
+    format!("rule        {}: {}{state}", rule.by, rule.limits)
+}
+
+fn one_text(answer: &ToolExplanation, now: Timestamp) -> String {
     let ToolExplanation { agent, tool, .. } = answer;
-    let lines = match &answer.how {
-        Some(how) => vec![
-            format!("{tool} is given to {agent}"),
+    let lines: Vec<String> = match &answer.how {
+        Some(how) => [match is_open(how, now) {
+            true => format!("{tool} is given to {agent}"),
+            false => format!("{tool} is given to {agent}, but not at {now}"),
+        }]
+        .into_iter()
+        .chain([
             format!("given by    {}", how.by),
             format!("tier        {}", how.tier),
             format!("credential  {}", how.credential),
@@ -357,7 +387,9 @@ fn one_text(answer: &ToolExplanation) -> String {
             format!("schema      {}", how.schema.get()),
             format!("undeclared  {}", how.other_arguments),
             format!("entry       {}", how.entry_digest),
-        ],
+        ])
+        .chain(how.rules.iter().map(|rule| rule_line(rule, now)))
+        .collect(),
         None => std::iter::once(format!("{tool} is not given to {agent}"))
             .chain(answer.because.iter().map(|reason| match reason {
                 WhyNot::Withheld(_) => format!("withheld: {reason}"),
@@ -368,6 +400,7 @@ fn one_text(answer: &ToolExplanation) -> String {
                 | WhyNot::NoSurface(_)
                 | WhyNot::NoConsent { .. }
                 | WhyNot::NotOffered { .. }
+                | WhyNot::GrantSuspended { .. }
                 | WhyNot::NotGranted { .. } => reason.to_string(),
             }))
             .collect(),
@@ -383,7 +416,8 @@ fn one_text(answer: &ToolExplanation) -> String {
         | WhyNot::NotDeclared { .. }
         | WhyNot::NoSurface(_)
         | WhyNot::NoConsent { .. }
-        | WhyNot::NotOffered { .. } => None,
+        | WhyNot::NotOffered { .. }
+        | WhyNot::GrantSuspended { .. } => None,
     });
     let lines: Vec<_> = lines.into_iter().chain(give).collect();
     let lines: Vec<_> = lines.iter().map(|line| print::plain(line)).collect();

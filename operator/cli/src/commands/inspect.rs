@@ -67,7 +67,10 @@ fn text(view: &SurfaceView) -> String {
             let granted: Vec<String> = tool
                 .granted_to
                 .iter()
-                .map(|granted| granted.agent.to_string())
+                .map(|granted| match &granted.limits {
+                    Some(limits) => format!("{} ({limits})", granted.agent),
+                    None => granted.agent.to_string(),
+                })
                 .collect();
             vec![
                 tool.name.clone(),

@@ -189,7 +189,7 @@ fn table(plan: &Plan, color: Color) -> String {
             rows.push(vec![
                 agent.clone(),
                 change.effect.to_string(),
-                change.item.to_string(),
+                change.what(),
                 why(change),
             ]);
         }
@@ -213,10 +213,12 @@ fn table(plan: &Plan, color: Color) -> String {
 
 fn why(change: &Change) -> String {
     match change.effect {
-        Effect::Gain => change.because.iter().map(|by| format!("by {by}")).collect(),
-        Effect::Loss => change.because.join("; "),
+        Effect::Gain if !change.is_of_calls() && !change.because.is_empty() => {
+            format!("by {}", change.because.join("; "))
+        }
+        Effect::Gain | Effect::Loss => change.because.join("; "),
         Effect::Change => {
-            let details: Vec<String> = change.details.iter().map(ToString::to_string).collect();
+            let details: Vec<String> = change.shown_details().map(ToString::to_string).collect();
             details.join("; ")
         }
     }

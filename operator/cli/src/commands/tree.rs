@@ -139,8 +139,16 @@ fn surface_branch(node: &SurfaceNode, pods: &Pods) -> Branch {
 
 fn grant_branch(node: &GrantNode, pods: &Pods) -> Branch {
     let allow: Vec<&str> = node.allow.iter().map(String::as_str).collect();
+    let limits = node.limits.iter().map(String::as_str);
+    let limits: Vec<&str> = limits
+        .chain(node.suspended.then_some("suspended"))
+        .collect();
+    let limits = match limits.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", limits.join(" | ")),
+    };
     Branch {
-        line: format!("{} {}: {}", node.kind, node.grant, allow.join(", ")),
+        line: format!("{} {}: {}{limits}", node.kind, node.grant, allow.join(", ")),
         below: node
             .agents
             .iter()
@@ -216,6 +224,8 @@ mod tests {
                 kind: "ToolGrant",
                 grant: ObjectRef::new("lake", "reads"),
                 allow: BTreeSet::new(),
+                limits: BTreeSet::new(),
+                suspended: false,
                 agents: vec![AgentNode {
                     agent: ObjectRef::new("lake", "heron"),
                     exists: true,

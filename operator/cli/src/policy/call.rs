@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, method_name, why_not};
 use toolcrib_dialect::{Dialect, Reply, Request};
+use toolcrib_manifest::names::RULES;
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
     Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, PresentedTools, RunnerCode,
@@ -15,6 +17,7 @@ use toolcrib_mediation::{
 };
 
 use super::file::Verdict;
+use super::rules::{self, RulesDecision};
 
 /// The outcome of a call. Its fields have the names of a test's `expect`.
 #[derive(Debug, Serialize)]
@@ -49,14 +52,28 @@ pub struct SentRequest {
     pub body: Option<Value>,
 }
 
-/// Returns the outcome of calling `tool` with `arguments`, as text, for the agent's model.
+/// The call of a model.
+pub struct Call<'a> {
+    /// The calling pod, for an agent with `identity: Pod`.
+    pub pod: Option<&'a str>,
+    pub tool: &'a str,
+    /// The arguments as the model writes them.
+    pub arguments: &'a str,
+    pub now: Timestamp,
+}
+
+/// Returns the outcome of a call of the agent's model.
 pub fn call(
     inputs: &Inputs,
     compilation: &Compilation,
-    pod: Option<&str>,
-    tool: &str,
-    arguments: &str,
+    call: &Call<'_>,
 ) -> anyhow::Result<Outcome> {
+    let Call {
+        pod,
+        tool,
+        arguments,
+        now,
+    } = *call;
     let mut outcome = known(inputs, compilation, tool);
     if compilation.suspension().is_some() {
         // The mediator refuses the request itself.
@@ -78,9 +95,39 @@ pub fn call(
         name,
         namespace: agent.namespace.clone(),
     };
-    let catalog = Catalog::load(&compilation.files.tools, agent.max_tier);
+    let mut tools = compilation.files.tools.clone();
+    let written = tools.tools.iter().find(|entry| entry.name == tool);
+    let decided = written.map_or(RulesDecision::NotAsked, |tool| {
+        rules::decision(tool, arguments, &claw_id.name, now)
+    });
+    let filled = match decided {
+        RulesDecision::NotAsked => arguments.to_owned(),
+        RulesDecision::Met {
+            arguments,
+            by: rule,
+        } => {
+            let summary = compilation.tools.iter().find(|one| one.name == tool);
+            let rules = summary.into_iter().flat_map(|summary| &summary.rules);
+            let met = rules.into_iter().find(|summary| rule.is(summary));
+            outcome.by = met
+                .map(|met| by(met.grant.kind, &met.grant.key.name))
+                .or(outcome.by);
+            arguments
+        }
+        RulesDecision::Refused { code, why } => {
+            outcome.code = Some(code.to_owned());
+            outcome.because.splice(0..0, why);
+            return Ok(outcome);
+        }
+    };
+    // The rules are decided, so the turn decides the rest.
+    for tool in &mut tools.tools {
+        tool.extension.rules.clear();
+        tool.extension.requires.retain(|name| name != RULES);
+    }
+    let catalog = Catalog::load(&tools, agent.max_tier);
     let authority = Authority::new(Arc::new(catalog), None);
-    match turn_decision(&authority, claw_id, tool, arguments)? {
+    match turn_decision(&authority, claw_id, tool, &filled)? {
         TurnDecision::NotMediated => {
             let why = "the agent has no tool at all, so that its requests pass as they are";
             outcome.because.insert(0, why.to_owned());
@@ -131,6 +178,7 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
         | WhyNot::NoSurface(_)
         | WhyNot::NotOffered { .. }
         | WhyNot::NoConsent { .. }
+        | WhyNot::GrantSuspended { .. }
         | WhyNot::NotGranted { .. } => None,
     });
     Outcome {

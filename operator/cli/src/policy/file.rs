@@ -60,7 +60,8 @@ pub struct Case {
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     pub result: Verdict,
-    /// The code in the result that the model reads: `permission_denied`, `schema_validation`.
+    /// The code in the result that the model reads: `permission_denied`, `schema_validation`,
+    /// `condition_failed`, `ambiguous_arguments`.
     pub code: Option<String>,
     /// The object that gives the tool: `ToolGrant/analyst-reads`, `ToolDefaults/default`.
     pub by: Option<String>,

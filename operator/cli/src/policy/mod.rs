@@ -7,11 +7,13 @@
 
 mod call;
 mod file;
+mod rules;
 mod verdict;
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use toolcrib_compile::{Compilation, LoadResult, ObjectRef, Origin, compile};
@@ -56,9 +58,10 @@ pub fn test(args: &TestArgs) -> Result<ExitCode, Failure> {
     if findings == print::Findings::Errors {
         return Ok(findings.exit_code());
     }
+    let now = args.now.unwrap_or_else(Timestamp::now);
     let mut reports = Vec::new();
     for (origin, test) in &tests {
-        reports.extend(run(&loaded, origin, test)?);
+        reports.extend(run(&loaded, origin, test, now)?);
     }
     let text = match args.output {
         Output::Table => text(&reports),
@@ -69,7 +72,12 @@ pub fn test(args: &TestArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-fn run(loaded: &LoadResult, origin: &Origin, test: &ToolTest) -> Result<Vec<Report>, Failure> {
+fn run(
+    loaded: &LoadResult,
+    origin: &Origin,
+    test: &ToolTest,
+    now: Timestamp,
+) -> Result<Vec<Report>, Failure> {
     let namespace = test.metadata.namespace.as_deref().unwrap_or("default");
     let agent = ObjectRef::new(namespace, test.spec.agent.clone());
     let compilation = compile(&loaded.inputs, &agent).ok_or_else(|| {
@@ -81,7 +89,7 @@ fn run(loaded: &LoadResult, origin: &Origin, test: &ToolTest) -> Result<Vec<Repo
         .cases
         .iter()
         .map(|case| {
-            report(loaded, &compilation, origin, test, case)
+            report(loaded, &compilation, origin, test, case, now)
                 .with_context(|| format!("{origin}: {}", case.title()))
                 .map_err(Failure::Usage)
         })
@@ -94,10 +102,17 @@ fn report(
     origin: &Origin,
     test: &ToolTest,
     case: &Case,
+    now: Timestamp,
 ) -> anyhow::Result<Report> {
     let arguments = case.arguments_text()?;
     let pod = test.spec.pod.as_deref();
-    let actual = call::call(&loaded.inputs, compilation, pod, &case.call, &arguments)?;
+    let asked = call::Call {
+        pod,
+        tool: &case.call,
+        arguments: &arguments,
+        now,
+    };
+    let actual = call::call(&loaded.inputs, compilation, &asked)?;
     let differences = verdict::differences(&case.expect, &actual);
     let namespace = &compilation.agent.namespace;
     Ok(Report {

@@ -5,18 +5,27 @@
 //! look revoked. Invariant: the allowlist names everything in the compiled files, so a mediator
 //! that has loaded them loses nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use toolcrib_manifest::{Feed, Floor};
+use toolcrib_manifest::{Feed, Floor, FloorRules, Rule, Tool};
 
 use crate::Compilation;
 
 /// Returns what the mediators of the compiled agent may still use.
 pub fn floor(compiled: &Compilation) -> Floor {
     let files = &compiled.files;
-    let tools = files.tools.tools.iter().map(|tool| {
-        let digest = tool.extension.entry_digest.clone();
-        (tool.name.clone(), digest.unwrap_or_default())
+    let digest = |tool: &Tool| tool.extension.entry_digest.clone().unwrap_or_default();
+    let all = files.tools.tools.iter();
+    let unconditional = all.clone().filter(|tool| {
+        let rules = &tool.extension.rules;
+        rules.is_empty() || rules.iter().any(Rule::is_unconditional)
+    });
+    let rules = all.filter_map(|tool| {
+        let rules = tool.extension.rules.iter();
+        let conditional = rules.filter(|rule| !rule.is_unconditional());
+        let rules: BTreeSet<String> = conditional.map(|rule| rule.digest.clone()).collect();
+        let entry = digest(tool);
+        (!rules.is_empty()).then(|| (tool.name.clone(), FloorRules { entry, rules }))
     });
     let feed = |feed: &Feed| format!("{}/{}", feed.source, feed.name);
     let models = files.agent.models.as_ref().map(|models| {
@@ -30,15 +39,18 @@ pub fn floor(compiled: &Compilation) -> Floor {
         refs.into_iter().cloned().collect()
     });
     Floor {
-        rules: BTreeMap::new(),
-        tools: tools.collect(),
+        rules: rules.collect(),
+        tools: unconditional
+            .map(|tool| (tool.name.clone(), digest(tool)))
+            .collect(),
         feeds: files.feeds.0.iter().map(feed).collect(),
         providers: files.providers.providers.keys().cloned().collect(),
         models,
     }
 }
 
-/// Returns whether `before` allows something that `after` does not.
+/// Returns whether `before` allows something that `after` does not. A rule with conditions that is
+/// gone counts also if the tool is now given without conditions: loaded files may have that rule alone.
 pub fn takes_away(before: &Floor, after: &Floor) -> bool {
     let lacks = |before: &[String], after: &[String]| {
         let after: BTreeSet<&String> = after.iter().collect();
@@ -54,12 +66,22 @@ pub fn takes_away(before: &Floor, after: &Floor) -> bool {
             .tools
             .iter()
             .any(|(name, digest)| after.tools.get(name) != Some(digest))
+        || before
+            .rules
+            .iter()
+            .any(|(name, rules)| !stand(rules, after.rules.get(name)))
         || lacks(&before.feeds, &after.feeds)
         || lacks(&before.providers, &after.providers)
 }
 
+fn stand(before: &FloorRules, after: Option<&FloorRules>) -> bool {
+    after.is_some_and(|after| before.entry == after.entry && before.rules.is_subset(&after.rules))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn floor(tools: &[(&str, &str)], feeds: &[&str], models: Option<&[&str]>) -> Floor {
@@ -99,6 +121,23 @@ mod tests {
             ),
             true,
         );
+        let mut conditional = before.clone();
+        let rules = |digests: &[&str]| FloorRules {
+            entry: "v1:c".to_owned(),
+            rules: digests.iter().map(|digest| (*digest).to_owned()).collect(),
+        };
+        let name = || "desk.trade".to_owned();
+        conditional.rules.insert(name(), rules(&["r1:a"]));
+        check(&conditional, false);
+        assert!(takes_away(&conditional, &before));
+        let mut others = conditional.clone();
+        others.rules.insert(name(), rules(&["r1:a", "r1:b"]));
+        assert!(!takes_away(&conditional, &others));
+        assert!(takes_away(&others, &conditional));
+        let mut changed = rules(&["r1:a"]);
+        changed.entry = "v1:z".to_owned();
+        others.rules.insert(name(), changed);
+        assert!(takes_away(&conditional, &others));
         let mut without = before.clone();
         without.providers.clear();
         check(&without, true);

@@ -4,6 +4,7 @@
 pub(crate) mod bounds;
 pub(crate) mod files;
 pub(crate) mod floor;
+pub(crate) mod limits;
 pub(crate) mod materialize;
 pub(crate) mod network;
 pub(crate) mod secrets;
@@ -79,6 +80,23 @@ pub struct ToolSummary {
     pub grant: GrantSource,
     pub credential: CredentialKind,
     pub entry_digest: String,
+    /// The limits within which it may be called, at most 256 bytes. `None`: a rule without
+    /// conditions gives it.
+    pub limits: Option<String>,
+    /// The rules of the files, in their order. Empty: it is given without conditions alone.
+    pub rules: Vec<RuleSummary>,
+}
+
+/// One rule that gives a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSummary {
+    pub grant: GrantSource,
+    pub digest: String,
+    /// Words for its conditions, at most 256 bytes.
+    pub limits: String,
+    /// RFC 3339, as written.
+    pub not_before: Option<String>,
+    pub not_after: Option<String>,
 }
 
 /// One granted feed, for status.

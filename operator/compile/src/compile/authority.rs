@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use toolcrib_crds::{Agent, DefaultsUse, FeedRule, SurfaceName, ToolDefaults, ToolGrant, ToolRule};
+use toolcrib_manifest::GrantRef;
 
 use crate::compilation::GrantSource;
+use crate::compile::conditions::{Conditions, Window};
+use crate::diagnostics::finding::Finding;
 use crate::objects::List;
 use crate::{Code, Kind, ObjectRef, Objects, Subject, names};
 
@@ -27,6 +30,8 @@ pub(crate) struct Rule<'a> {
     pub surface: ObjectRef,
     pub allow: &'a [String],
     pub descriptor_digest: Option<&'a str>,
+    /// The finding has its whole path. Such a rule gives nothing.
+    pub conditions: Result<Conditions, Finding>,
 }
 
 impl<'a> Rule<'a> {
@@ -105,16 +110,14 @@ impl Authority {
         }
     }
 
-    /// Returns the rules of these objects by surface, in the order of the objects.
+    /// Returns the rules of these objects by surface, in the order of the objects. A suspended grant
+    /// has none.
     pub fn rules(&self) -> BTreeMap<ObjectRef, Vec<Rule<'_>>> {
-        let grants = self.grants.iter().flat_map(|(key, grant)| {
-            let spec = &grant.spec;
-            of_object(Kind::ToolGrant, key, &spec.tools, &spec.feeds)
-        });
-        let defaults = self.defaults.iter().flat_map(|(key, defaults)| {
-            let spec = &defaults.spec;
-            of_object(Kind::ToolDefaults, key, &spec.tools, &spec.feeds)
-        });
+        let grants = self.grants.iter();
+        let grants = grants.filter(|(_, grant)| !grant.spec.is_suspended());
+        let grants = grants.flat_map(|(key, grant)| of_grant(key, grant));
+        let defaults = self.defaults.iter();
+        let defaults = defaults.flat_map(|(key, defaults)| of_defaults(key, defaults));
         let mut by_surface: BTreeMap<ObjectRef, Vec<Rule<'_>>> = BTreeMap::new();
         for rule in grants.chain(defaults) {
             by_surface
@@ -131,34 +134,57 @@ pub(crate) fn includes_defaults(agent: &Agent) -> bool {
     agent.spec.tool_defaults != Some(DefaultsUse::Exclude)
 }
 
-/// The rules of one object.
-pub(crate) fn of_object<'a>(
+/// The rules of one ToolGrant, also of a suspended one.
+pub(crate) fn of_grant<'a>(key: &ObjectRef, grant: &'a ToolGrant) -> Vec<Rule<'a>> {
+    let spec = &grant.spec;
+    let window = Window::of(spec);
+    of_object(Kind::ToolGrant, key, &spec.tools, &spec.feeds, window)
+}
+
+/// The rules of one ToolDefaults.
+pub(crate) fn of_defaults<'a>(key: &ObjectRef, defaults: &'a ToolDefaults) -> Vec<Rule<'a>> {
+    let spec = &defaults.spec;
+    let window = Window::default();
+    of_object(Kind::ToolDefaults, key, &spec.tools, &spec.feeds, window)
+}
+
+fn of_object<'a>(
     kind: Kind,
     key: &ObjectRef,
     tools: &'a [ToolRule],
     feeds: &'a [FeedRule],
+    window: Window<'_>,
 ) -> Vec<Rule<'a>> {
-    let rule = |verb, field, surface: &SurfaceName, allow, descriptor_digest| Rule {
-        source: GrantSource {
-            kind,
-            key: key.clone(),
-        },
-        verb,
-        field,
-        surface: ObjectRef::new(
-            surface.namespace.as_deref().unwrap_or(&key.namespace),
-            surface.name.clone(),
-        ),
-        allow,
-        descriptor_digest,
+    let grant = || GrantRef {
+        name: key.name.clone(),
+        namespace: key.namespace.clone(),
     };
+    let rule =
+        |verb, field: String, surface: &SurfaceName, allow, descriptor_digest, conditions| Rule {
+            source: GrantSource {
+                kind,
+                key: key.clone(),
+            },
+            verb,
+            field,
+            surface: ObjectRef::new(
+                surface.namespace.as_deref().unwrap_or(&key.namespace),
+                surface.name.clone(),
+            ),
+            allow,
+            descriptor_digest,
+            conditions,
+        };
     let tools = tools.iter().enumerate().map(|(index, entry)| {
+        let field = format!("spec.tools[{index}]");
+        let conditions = Conditions::of_tools(grant(), &field, entry.arguments.as_ref(), window);
         rule(
             Verb::Tool,
-            format!("spec.tools[{index}]"),
+            field,
             &entry.surface,
             &entry.allow[..],
             entry.descriptor_digest.as_deref(),
+            conditions,
         )
     });
     let feeds = feeds.iter().enumerate().map(|(index, entry)| {
@@ -168,6 +194,7 @@ pub(crate) fn of_object<'a>(
             &entry.surface,
             &entry.allow[..],
             None,
+            Conditions::of_feeds(grant(), window),
         )
     });
     tools.chain(feeds).collect()

@@ -137,7 +137,7 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     let mut agents = 0;
     let mut reached = BTreeSet::new();
     let mut elevated = BTreeSet::new();
-    let rules = authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds);
+    let rules = authority::of_grant(key, &grant);
     let named: BTreeSet<&ObjectRef> = rules.iter().map(|rule| &rule.surface).collect();
     // Reported once, with the rules.
     let missing: BTreeSet<&ObjectRef> = named
@@ -222,12 +222,7 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
         }
         reached.extend(declared);
     }
-    let rules = authority::of_object(
-        Kind::ToolDefaults,
-        key,
-        &defaults.spec.tools,
-        &defaults.spec.feeds,
-    );
+    let rules = authority::of_defaults(key, &defaults);
     let mut tools = check_rules(objects, &rules, &elevated, &mut found);
     tools.retain(|surface, _| reached.contains(surface));
     Some(GrantReport {
@@ -284,7 +279,8 @@ fn check_rules_of(
     found: &mut Diagnostics,
 ) -> usize {
     let mut tools: BTreeSet<&str> = BTreeSet::new();
-    let mut has_all = false;
+    // Many rules may give everything, of many tools.
+    let mut expanded: BTreeSet<&str> = BTreeSet::new();
     for rule in rules {
         let subject = rule.subject();
         let offer = match Offer::to(rule, resolved) {
@@ -295,17 +291,23 @@ fn check_rules_of(
             }
         };
         let is_tool = rule.verb == Verb::Tool;
-        if rule.allows_all() {
-            // Many rules may say so, of many tools.
-            if is_tool && !has_all {
-                tools.extend(offer.names());
-                has_all = true;
+        let digest = rule.conditions.as_ref().map(|it| it.rule.digest.as_str());
+        let all = match rule.allows_all() && is_tool && expanded.insert(digest.unwrap_or("")) {
+            true => offer.names(),
+            false => Vec::new(),
+        };
+        for name in all {
+            match offer.suits(rule, name) {
+                Ok(()) => drop(tools.insert(name)),
+                Err(finding) => finding.report(&subject, found),
             }
-            continue;
         }
         for (index, name) in rule.names() {
             if offer.has(name) {
-                tools.extend(is_tool.then_some(name));
+                match offer.suits(rule, name) {
+                    Ok(()) => tools.extend(is_tool.then_some(name)),
+                    Err(finding) => finding.report(&subject, found),
+                }
             } else if !found.is_full() {
                 let field = rule.name_field(index);
                 offer

@@ -1,7 +1,7 @@
 //! Lowers the tools and feeds that a surface describes and grants name to entries of the files.
 
 use crate::names::feed_name;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_manifest::{
     Execution, Feed, FeedAuth, GrantRef, Tier, Tool, ToolExtension, Transport,
@@ -13,6 +13,7 @@ use crate::compile::authority::{ALL, Rule, Verb};
 use crate::compile::credential::{self, Credential, CredentialError};
 use crate::compile::offer::Offer;
 use crate::compile::reach::Reach;
+use crate::compile::rules::{MAX_RULES, ToolEntry, ToolRules};
 use crate::compile::work::Work;
 use crate::diagnostics::finding::Finding;
 use crate::diagnostics::located;
@@ -20,22 +21,16 @@ use crate::routes::address::is_relative;
 use crate::surface::descriptor::DescribedTool;
 use crate::{Code, Kind, Leads, ObjectRef, Objects, Subject};
 
-/// One tool of the files, and its summary for status.
-pub(crate) struct ToolEntry {
-    pub tool: Tool,
-    pub summary: ToolSummary,
-}
-
 /// Returns the tools of one surface that the rules give, in name order. All other tools that the
 /// rules name are recorded as withheld.
-pub(crate) fn tools(
+pub(crate) fn tools<'r>(
     objects: &dyn Objects,
     agent: &ObjectRef,
     reach: &Reach<'_>,
-    rules: &[Rule<'_>],
+    rules: &'r [Rule<'_>],
     max_tier: Tier,
     work: &mut Work,
-) -> Vec<ToolEntry> {
+) -> Vec<ToolEntry<'r>> {
     let asked = matched_names(reach, rules, Verb::Tool, work);
     if asked.is_empty() {
         return Vec::new();
@@ -53,7 +48,14 @@ pub(crate) fn tools(
         return Vec::new();
     };
     let mut lowered = Vec::new();
-    for (name, grant) in asked {
+    for (
+        name,
+        Asked {
+            first: grant,
+            rules,
+        },
+    ) in asked
+    {
         let Some(described) = descriptor.tools.get(name) else {
             continue;
         };
@@ -92,7 +94,13 @@ pub(crate) fn tools(
                     needs_approval("spec.surfaces", &canonical).report(&on_agent, &mut work.found);
                     needs_approval("spec.tools", &canonical).report(&on_grant, &mut work.found);
                 }
-                lowered.push(lower(
+                if rules.are_incomplete() {
+                    let message = too_many_rules(&canonical);
+                    let on_agent = Subject::new(Kind::Agent, agent);
+                    work.found
+                        .add(&on_agent, "spec.surfaces", Code::TooManyRules, message);
+                }
+                let (tool, summary) = lower(
                     canonical,
                     described,
                     tier,
@@ -100,7 +108,12 @@ pub(crate) fn tools(
                     grant,
                     &credential,
                     reach,
-                ));
+                );
+                lowered.push(ToolEntry {
+                    tool,
+                    summary,
+                    rules,
+                });
             }
         }
     }
@@ -141,7 +154,7 @@ pub(crate) fn feeds(
         return Vec::new();
     };
     let mut lowered = Vec::new();
-    for (name, grant) in asked {
+    for (name, Asked { first: grant, .. }) in asked {
         match descriptor.feeds.get(name) {
             None => {}
             Some(Err(finding)) => {
@@ -172,60 +185,89 @@ pub(crate) fn feeds(
     lowered
 }
 
-/// Returns the names that the rules allow and this surface offers, each with the first object
-/// that gives it. An unmatched name is an error of its rule's object alone; the agent only gets it
-/// as withheld.
-fn matched_names<'r>(
-    reach: &'r Reach<'_>,
+/// The rules that give one name.
+struct Asked<'r> {
+    /// The first object, in name order.
+    first: GrantSource,
+    rules: ToolRules<'r>,
+}
+
+/// Returns the names that the rules allow and this surface offers, each with its rules. A name or
+/// condition that is not met is an error of its rule's object. The agent gets it as withheld; a tool
+/// that cannot have the conditions of one rule, only if no other rule gives it.
+fn matched_names<'n, 'r: 'n>(
+    reach: &'n Reach<'_>,
     rules: &'r [Rule<'_>],
     verb: Verb,
     work: &mut Work,
-) -> BTreeMap<&'r str, GrantSource> {
-    let mut names: BTreeMap<&str, &GrantSource> = BTreeMap::new();
-    // The first object that gives everything. Many rules may say so, of many tools.
-    let mut everything: Option<(&GrantSource, Offer<'_>)> = None;
+) -> BTreeMap<&'n str, Asked<'r>> {
+    let mut names: BTreeMap<&str, Asked<'r>> = BTreeMap::new();
+    let mut unsuited: BTreeMap<&str, (Code, String)> = BTreeMap::new();
+    // Many rules may give everything, of many tools.
+    let mut expanded: BTreeSet<(&GrantSource, &str)> = BTreeSet::new();
+    let what = |name: &str| match verb {
+        Verb::Tool => format!("{}.{name}", reach.alias),
+        Verb::Feed => feed_name(&reach.alias, name),
+    };
     for rule in rules.iter().filter(|rule| rule.verb == verb) {
-        let unmet = |name: &str, finding: Finding, work: &mut Work| {
-            let what = match verb {
-                Verb::Tool => format!("{}.{name}", reach.alias),
-                Verb::Feed => feed_name(&reach.alias, name),
-            };
+        let report = |finding: Finding, work: &mut Work| {
             let why = located(&rule.subject(), &finding.field, &finding.message);
             finding.report(&rule.subject(), &mut work.found);
-            work.withhold(what, finding.code, format!("because of {why}"));
+            (finding.code, format!("because of {why}"))
         };
-        let offer = match Offer::to(rule, &reach.resolved) {
-            Ok(offer) => offer,
-            Err(finding) => {
-                unmet(ALL, finding, work);
+        let offer = Offer::to(rule, &reach.resolved);
+        let (offer, conditions) = match (offer, &rule.conditions) {
+            (Ok(offer), Ok(conditions)) => (offer, conditions),
+            (Err(finding), _) => {
+                let (code, message) = report(finding, work);
+                work.withhold(what(ALL), code, message);
+                continue;
+            }
+            (Ok(_), Err(finding)) => {
+                let (code, message) = report(finding.clone(), work);
+                work.withhold(what(ALL), code, message);
                 continue;
             }
         };
+        let mut given: Vec<&str> = Vec::new();
         if rule.allows_all() {
-            if everything.is_none_or(|(first, _)| rule.source < *first) {
-                everything = Some((&rule.source, offer));
+            if expanded.insert((&rule.source, &conditions.rule.digest)) {
+                given = offer.names();
             }
-            continue;
+        } else {
+            for (index, name) in rule.names() {
+                if offer.has(name) {
+                    given.push(name);
+                } else if !work.is_full() {
+                    let field = rule.name_field(index);
+                    let finding = offer.not_found(field, name, &mut work.found.suggestions);
+                    let (code, message) = report(finding, work);
+                    work.withhold(what(name), code, message);
+                }
+            }
         }
-        for (index, name) in rule.names() {
-            if offer.has(name) {
-                let first = names.entry(name).or_insert(&rule.source);
-                *first = (*first).min(&rule.source);
-            } else if !work.is_full() {
-                let field = rule.name_field(index);
-                let finding = offer.not_found(field, name, &mut work.found.suggestions);
-                unmet(name, finding, work);
+        for name in given {
+            if let Err(finding) = offer.suits(rule, name) {
+                let why = report(finding, work);
+                unsuited.entry(name).or_insert(why);
+                continue;
             }
+            let asked = names.entry(name).or_insert_with(|| Asked {
+                first: rule.source.clone(),
+                rules: ToolRules::default(),
+            });
+            if rule.source < asked.first {
+                asked.first = rule.source.clone();
+            }
+            asked.rules.add(rule.source.kind, &conditions.rule);
         }
     }
-    if let Some((source, offer)) = everything {
-        for name in offer.names() {
-            let first = names.entry(name).or_insert(source);
-            *first = (*first).min(source);
+    for (name, (code, message)) in unsuited {
+        if !names.contains_key(name) {
+            work.withhold(what(name), code, message);
         }
     }
-    let owned = names.into_iter().map(|(name, first)| (name, first.clone()));
-    owned.collect()
+    names
 }
 
 /// Returns base URL and credential, or why this agent can call nothing of the surface.
@@ -357,7 +399,7 @@ fn lower(
     grant: GrantSource,
     credential: &Credential,
     reach: &Reach<'_>,
-) -> ToolEntry {
+) -> (Tool, ToolSummary) {
     let mut tool = Tool {
         name,
         description: described.description.clone(),
@@ -379,16 +421,22 @@ fn lower(
     };
     let digest = entry_digest(&tool);
     tool.extension.entry_digest = Some(digest.clone());
-    ToolEntry {
-        summary: ToolSummary {
-            name: tool.name.clone(),
-            surface: reach.resolved.subject.key.clone(),
-            tier,
-            read_only: tier == Tier::ReadOnly,
-            grant,
-            credential: credential.kind,
-            entry_digest: digest,
-        },
-        tool,
-    }
+    let summary = ToolSummary {
+        name: tool.name.clone(),
+        surface: reach.resolved.subject.key.clone(),
+        tier,
+        read_only: tier == Tier::ReadOnly,
+        grant,
+        credential: credential.kind,
+        entry_digest: digest,
+        limits: None,
+        rules: Vec::new(),
+    };
+    (tool, summary)
+}
+
+fn too_many_rules(tool: &str) -> String {
+    format!(
+        "{tool} has more than {MAX_RULES} rules, so those of the last grants in name order are withheld: merge grants with the same limits"
+    )
 }

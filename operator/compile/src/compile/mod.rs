@@ -7,6 +7,7 @@
 
 pub(crate) mod authority;
 pub(crate) mod check;
+pub(crate) mod conditions;
 pub(crate) mod consent;
 pub(crate) mod context;
 pub(crate) mod credential;
@@ -17,6 +18,7 @@ pub(crate) mod mcp_config;
 pub(crate) mod models;
 pub(crate) mod offer;
 pub(crate) mod reach;
+pub(crate) mod rules;
 pub mod suspension;
 pub(crate) mod work;
 
@@ -31,9 +33,10 @@ use toolcrib_manifest::{
 use self::authority::{Authority, Rule, Verb};
 use self::context::ContextSurface;
 use self::effective::Effective;
-use self::lower::{FeedEntry, ToolEntry};
+use self::lower::FeedEntry;
 use self::models::Providers;
 use self::reach::Reach;
+use self::rules::ToolEntry;
 use self::work::Work;
 use crate::compilation::bounds;
 use crate::compilation::files::Files;
@@ -67,7 +70,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     };
     report_unreached(objects, key, agent, &rules, &mut work);
 
-    let lowered: Vec<ToolEntry> = reach
+    let mut lowered: Vec<ToolEntry<'_>> = reach
         .iter()
         .flat_map(|reach| {
             let rules = rules
@@ -76,6 +79,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             lower::tools(objects, key, reach, rules, effective.max_tier, &mut work)
         })
         .collect();
+    withhold_rules(key, &mut lowered, &mut work);
     let mut feeds: Vec<FeedEntry> = reach
         .iter()
         .flat_map(|reach| {
@@ -277,6 +281,25 @@ fn report_unreached(
                 work.withhold(what, code, message_with_rule.clone());
             }
         }
+    }
+}
+
+/// Writes the rules into the tools, and reports those over the bound of an agent.
+fn withhold_rules(key: &ObjectRef, lowered: &mut Vec<ToolEntry<'_>>, work: &mut Work) {
+    let lost = rules::write(lowered);
+    if lost.is_empty() {
+        return;
+    }
+    let message = rules::too_many();
+    let subject = Subject::new(Kind::Agent, key);
+    work.found.add(
+        &subject,
+        "spec.surfaces",
+        Code::TooManyRules,
+        message.clone(),
+    );
+    for (tool, _) in lost.into_iter().filter(|(_, is_given)| !is_given) {
+        work.withhold(tool, Code::TooManyRules, message.clone());
     }
 }
 

@@ -17,7 +17,8 @@ pub(crate) struct Offer<'a> {
 
 impl<'a> Offer<'a> {
     /// Returns what the surface offers to the rule. A descriptor that is missing, invalid, or not
-    /// the pinned one offers nothing: `Err` has the field of the rule's object, and why.
+    /// the pinned one offers nothing, and neither does it to a rule whose conditions cannot be read:
+    /// `Err` has the field of the rule's object, and why.
     pub fn to(rule: &Rule<'_>, surface: &'a ResolvedSurface) -> Result<Self, Finding> {
         let key = &surface.subject.key;
         let nothing = |part: &str, code: Code, message: String| {
@@ -27,6 +28,9 @@ impl<'a> Offer<'a> {
                 message,
             ))
         };
+        if let Err(finding) = &rule.conditions {
+            return Err(finding.clone());
+        }
         let descriptor = match &surface.descriptor {
             Ok(Some(descriptor)) => descriptor,
             Ok(None) => {
@@ -81,6 +85,24 @@ impl<'a> Offer<'a> {
             Verb::Tool => self.descriptor.tools.keys().map(String::as_str).collect(),
             Verb::Feed => self.descriptor.feeds.keys().map(String::as_str).collect(),
         }
+    }
+
+    /// Checks that a tool on offer can have the conditions of the rule. A tool that is not usable is
+    /// reported as that, so it can have all. The finding has its whole path.
+    pub fn suits(&self, rule: &Rule<'_>, name: &str) -> Result<(), Finding> {
+        let conditions = match (self.verb, &rule.conditions) {
+            (Verb::Tool, Ok(conditions)) => conditions,
+            (Verb::Feed, _) | (_, Err(_)) => return Ok(()),
+        };
+        let Some(Ok(described)) = self.descriptor.tools.get(name) else {
+            return Ok(());
+        };
+        conditions.suit(&described.input_schema).map_err(|finding| {
+            let surface = &self.surface.subject.key;
+            let message = format!("tool {name} of surface {surface}: {}", finding.message);
+            let field = format!("{}.arguments.{}", rule.field, finding.field);
+            Finding::new(field, finding.code, message)
+        })
     }
 
     /// Returns the finding at `field` for a name that is not on offer.

@@ -250,6 +250,26 @@ codes! {
     cause "The name is misspelt, or the tool left the descriptor."
     cure "Correct or remove the name; `kubectl toolcrib inspect SURFACE` lists the tools."
 
+    /// Limits of a grant on arguments cannot be used; its entry gives nothing.
+    InvalidCondition: Error, Spec,
+    cause "The schema under `arguments` has other keywords than `properties` and `required`, or is no valid JSON Schema, or is too large together with the pins; or a pinned value is one that the tool refuses."
+    cure "Correct the value or the schema as the message says."
+
+    /// A grant limits an argument that the tool does not declare; the entry does not give that tool.
+    NotInSchema: Error, Reference,
+    cause "The name under `pin`, `schema.properties` or `schema.required` is misspelt, or the argument left the tool's inputSchema. Without it the limit would mean nothing."
+    cure "Correct the name; `kubectl toolcrib inspect SURFACE` shows the schemas. Give tools without that argument by an entry of their own."
+
+    /// The tool's schema and the limits of a grant leave no value for an argument.
+    NothingLeft: Error, Reference,
+    cause "A bound excludes all that the tool accepts, the listed values have none in common, an argument is required and forbidden, or the schema refuses the pinned value. The entry does not give that tool."
+    cure "Correct the limit that the message names."
+
+    /// More rules give a tool, or an agent's tools, than are kept; those of the last grants in name order are withheld.
+    TooManyRules: Error, Spec,
+    cause "A tool has at most 32 rules, and an agent 1,024: the mediator compares a call with each of them. Entries without limits come first."
+    cure "Merge grants with the same limits, or name fewer tools in them."
+
     /// A granted feed is not in the surface's descriptor.
     FeedNotFound: Error, Reference,
     cause "The name is misspelt, or the feed left the descriptor."

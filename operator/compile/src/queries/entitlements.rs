@@ -4,7 +4,7 @@
 //! entitlements are equal. Secrets appear as references, a CA bundle as its digest. Not here:
 //! which difference is a gain ([`crate::plan`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -15,6 +15,7 @@ use toolcrib_manifest::{
 
 use crate::canonical::digest::{canonical, sha256};
 use crate::compilation::files::Files;
+use crate::compilation::limits::limits;
 use crate::compilation::secrets::references_of_auth;
 use crate::names::method_name;
 use crate::{Compilation, Network, SecretKeyRef, ToolSummary, names};
@@ -72,6 +73,15 @@ pub(crate) type Facts = BTreeMap<&'static str, String>;
 
 /// The fact that holds a tool's tier.
 pub(crate) const TIER: &str = "tier";
+
+/// The fact with the words for a tool's limits; missing for a tool without.
+pub(crate) const LIMITS: &str = "limits";
+
+/// The fact with the digests of the rules behind the limits.
+pub(crate) const RULES: &str = "rules";
+
+/// The fact with the address of a tool's calls. Every tool has it.
+pub(crate) const EXECUTED: &str = "executed";
 
 /// The only fact of a setting.
 pub(crate) const VALUE: &str = "value";
@@ -214,10 +224,10 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
         entry_digest: _,
         output_schema,
         foreign,
-        rules: _,
+        rules,
     } = extension;
     let mut facts = Facts::from([
-        ("executed", executed(execution)),
+        (EXECUTED, executed(execution)),
         ("schema", input_schema.get().to_owned()),
         (
             TIER,
@@ -243,7 +253,15 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
     optional("body", body.map(|_| "json".to_owned()));
     optional("bodyKey", body_key.clone());
     optional("credential", auth.as_ref().map(credential));
+    // Mediators of this release know the limits, which are facts of their own.
+    let requires = requires.iter().filter(|name| *name != names::RULES);
+    let requires: Vec<&str> = requires.map(String::as_str).collect();
     optional("requires", Some(requires.join(", ")));
+    let limits = limits(tool);
+    let digests: BTreeSet<&str> = rules.iter().map(|rule| rule.digest.as_str()).collect();
+    let digests = Vec::from_iter(digests).join(" ");
+    optional(RULES, limits.is_some().then_some(digests));
+    optional(LIMITS, limits);
     optional("foreign", foreign.then(|| "true".to_owned()));
     if let Some(ServiceSettings { tls, proxy }) = service {
         optional("ca", ca(tls.as_ref()));

@@ -8,7 +8,7 @@ use toolcrib_manifest::{RawJson, Tool};
 
 use super::why::canonical;
 use crate::surface::descriptor::OtherArguments;
-use crate::{Compilation, ObjectRef, Objects, ToolSummary, WhyNot, executed, why_not};
+use crate::{Compilation, ObjectRef, Objects, RuleSummary, ToolSummary, WhyNot, executed, why_not};
 
 /// A tool that the agent has.
 #[derive(Clone, Debug, Serialize)]
@@ -25,6 +25,26 @@ pub struct GivenTool {
     pub other_arguments: &'static str,
     pub schema: RawJson,
     pub entry_digest: String,
+    /// The limits within which it may be called; missing if a rule without conditions gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<String>,
+    /// Missing if it is given without conditions alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<GivenRule>,
+}
+
+/// A rule that gives the tool. A call may run if it meets one of them.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GivenRule {
+    /// Kind, namespace and name of the object that has it.
+    pub by: String,
+    pub limits: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<String>,
+    pub digest: String,
 }
 
 /// One tool of an agent: the grant that gives it, or the reasons why it is withheld.
@@ -81,6 +101,18 @@ fn given(summary: &ToolSummary, tool: &Tool) -> GivenTool {
         other_arguments: OtherArguments::of_compiled(tool).name(),
         schema: tool.input_schema.clone(),
         entry_digest: summary.entry_digest.clone(),
+        limits: summary.limits.clone(),
+        rules: summary.rules.iter().map(given_rule).collect(),
+    }
+}
+
+fn given_rule(rule: &RuleSummary) -> GivenRule {
+    GivenRule {
+        by: format!("{} {}", rule.grant.kind.name(), rule.grant.key),
+        limits: rule.limits.clone(),
+        not_before: rule.not_before.clone(),
+        not_after: rule.not_after.clone(),
+        digest: rule.digest.clone(),
     }
 }
 

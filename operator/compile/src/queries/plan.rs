@@ -16,7 +16,8 @@ use toolcrib_manifest::Tier;
 use crate::compile::suspension::sentence;
 use crate::near::Suggestions;
 use crate::queries::entitlements::{
-    ANY_MODEL, Facts, Item, ItemKind, TIER, VALUE, entitlements, references_of_item,
+    ANY_MODEL, EXECUTED, Facts, Item, ItemKind, LIMITS, RULES, TIER, VALUE, entitlements,
+    references_of_item,
 };
 use crate::queries::why::{WhyNot, why_no_feed, why_not_each};
 use crate::{
@@ -199,11 +200,21 @@ impl Comparison<'_> {
             return None;
         }
         let effect = match (old, new) {
-            (Some(old), Some(new)) => of_tier(old.get(TIER), new.get(TIER)),
+            (Some(old), Some(new)) => match of_tier(old.get(TIER), new.get(TIER)) {
+                Effect::Change => of_rules(old.get(RULES), new.get(RULES)),
+                effect @ (Effect::Gain | Effect::Loss) => effect,
+            },
             (None, _) => self.of_presence(item, &self.held, Effect::Gain),
             (_, None) => self.of_presence(item, &self.holds, Effect::Loss),
         };
+        let is_limit = |detail: &Detail| detail.field == RULES;
+        let is_elevated = details.iter().any(|detail| detail.field == TIER);
         let because = match effect {
+            Effect::Gain | Effect::Loss
+                if is_kept(&details) && !is_elevated && details.iter().any(is_limit) =>
+            {
+                vec![limits_changed(old, new)]
+            }
             Effect::Gain => {
                 let given_by = new.and_then(|facts| facts.get("givenBy")).cloned();
                 let secrets = self.new.map(|new| unread_secrets(new, item));
@@ -211,7 +222,12 @@ impl Comparison<'_> {
                     .into_iter()
                     .flatten()
                     .map(|secret| format!("if Secret {secret} may be used"));
-                given_by.into_iter().chain(conditions).collect()
+                let limits = new.and_then(|facts| facts.get(LIMITS)).cloned();
+                given_by
+                    .into_iter()
+                    .chain(limits)
+                    .chain(conditions)
+                    .collect()
             }
             Effect::Loss if new.is_some() => {
                 vec!["every call is denied: this release has no approvals".to_owned()]
@@ -324,6 +340,38 @@ fn details(old: Option<&Facts>, new: Option<&Facts>) -> Vec<Detail> {
         .collect()
 }
 
+/// Returns whether the details are of an item that both sides have. Only tools are asked about.
+fn is_kept(details: &[Detail]) -> bool {
+    let came_or_went = |detail: &Detail| {
+        detail.field == EXECUTED && (detail.before.is_none() || detail.after.is_none())
+    };
+    !details.iter().any(came_or_went)
+}
+
+fn limits_changed(old: Option<&Facts>, new: Option<&Facts>) -> String {
+    let limits = |facts: Option<&Facts>| {
+        let limits = facts.and_then(|facts| facts.get(LIMITS)).cloned();
+        limits.unwrap_or_else(|| "any call".to_owned())
+    };
+    format!("{}, was: {}", limits(new), limits(old))
+}
+
+/// Decides the effect of the rules that limit a tool. A tool may be called within the limits of any
+/// of its rules; without the fact, in any way.
+fn of_rules(old: Option<&String>, new: Option<&String>) -> Effect {
+    let digests =
+        |fact: &'_ String| -> BTreeSet<String> { fact.split(' ').map(str::to_owned).collect() };
+    match (old.map(digests), new.map(digests)) {
+        (None, None) => Effect::Change,
+        (None, Some(_)) => Effect::Loss,
+        (Some(_), None) => Effect::Gain,
+        (Some(old), Some(new)) if old == new => Effect::Change,
+        (Some(old), Some(new)) if old.is_subset(&new) => Effect::Gain,
+        (Some(old), Some(new)) if new.is_subset(&old) => Effect::Loss,
+        (Some(_), Some(_)) => Effect::Change,
+    }
+}
+
 /// Decides the effect of a tier. A tool that becomes Elevated is offered, and its calls are
 /// denied.
 fn of_tier(old: Option<&String>, new: Option<&String>) -> Effect {
@@ -346,13 +394,35 @@ impl fmt::Display for Effect {
     }
 }
 
+impl Change {
+    /// The item, or its calls: `tool fish.take`, `calls of tool fish.take`.
+    pub fn what(&self) -> String {
+        let calls = if self.is_of_calls() { "calls of " } else { "" };
+        format!("{calls}{}", self.item)
+    }
+
+    /// Whether the agent keeps the tool, and may make more or fewer calls of it.
+    pub fn is_of_calls(&self) -> bool {
+        self.details.iter().any(|detail| detail.field == RULES)
+            && self.effect != Effect::Change
+            && is_kept(&self.details)
+    }
+
+    /// The details for people: digests of rules only if no words differ.
+    pub fn shown_details(&self) -> impl Iterator<Item = &Detail> {
+        let has_words = self.details.iter().any(|detail| detail.field == LIMITS);
+        let details = self.details.iter();
+        details.filter(move |detail| detail.field != RULES || !has_words)
+    }
+}
+
 /// Prints one line of an agent's plan: `loses tool fish.take (the Agent is gone)`.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.effect, self.item)?;
+        write!(f, "{} {}", self.effect, self.what())?;
         let why: Vec<String> = match self.effect {
             Effect::Gain | Effect::Loss => self.because.clone(),
-            Effect::Change => self.details.iter().map(Detail::to_string).collect(),
+            Effect::Change => self.shown_details().map(Detail::to_string).collect(),
         };
         if why.is_empty() {
             return Ok(());

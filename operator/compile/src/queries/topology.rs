@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use toolcrib_crds::Agent;
 
+use crate::compilation::limits::limits_of;
 use crate::compile::authority::{self, Rule, Verb, includes_defaults};
 use crate::compile::offer::Offer;
 use crate::reference::surface_key;
@@ -30,6 +31,12 @@ pub struct GrantNode {
     pub grant: ObjectRef,
     /// As written: tool names, `*`.
     pub allow: BTreeSet<String>,
+    /// Words for the limits of its entries that have any.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub limits: BTreeSet<String>,
+    /// The grant gives nothing while it is suspended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     pub agents: Vec<AgentNode>,
 }
 
@@ -74,6 +81,8 @@ pub fn topology(inputs: &Inputs) -> Vec<SurfaceNode> {
                 .map(|((kind, grant), rules)| GrantNode {
                     kind: kind.name(),
                     allow: rules.iter().flat_map(|rule| rule.allow.to_vec()).collect(),
+                    limits: rules.iter().filter_map(limits).collect(),
+                    suspended: is_suspended(inputs, (kind, &grant)),
                     agents: agents(inputs, &compiled, &surface, (kind, &grant), &rules),
                     grant,
                 })
@@ -94,13 +103,10 @@ fn resolved(inputs: &Inputs, surface: &ObjectRef) -> Option<ResolvedSurface> {
 }
 
 fn rules(inputs: &Inputs) -> impl Iterator<Item = Rule<'_>> {
-    let grants = inputs.grants().flat_map(|(key, grant)| {
-        authority::of_object(Kind::ToolGrant, key, &grant.spec.tools, &grant.spec.feeds)
-    });
-    let defaults = inputs.defaults().flat_map(|(key, defaults)| {
-        let spec = &defaults.spec;
-        authority::of_object(Kind::ToolDefaults, key, &spec.tools, &spec.feeds)
-    });
+    let grants = inputs.grants();
+    let grants = grants.flat_map(|(key, grant)| authority::of_grant(key, grant));
+    let defaults = inputs.defaults();
+    let defaults = defaults.flat_map(|(key, defaults)| authority::of_defaults(key, defaults));
     grants.chain(defaults)
 }
 
@@ -139,7 +145,10 @@ fn agents(
             .map(|(key, _)| key.clone())
             .collect(),
     };
-    let names = names(inputs, surface, rules);
+    let names = match is_suspended(inputs, (kind, grant)) {
+        true => BTreeSet::new(),
+        false => names(inputs, surface, rules),
+    };
     named
         .into_iter()
         .map(|agent| {
@@ -166,6 +175,16 @@ fn agents(
             }
         })
         .collect()
+}
+
+fn is_suspended(inputs: &Inputs, (kind, grant): (Kind, &ObjectRef)) -> bool {
+    let grant = inputs.grants.get(grant);
+    kind == Kind::ToolGrant && grant.is_some_and(|grant| grant.spec.is_suspended())
+}
+
+fn limits(rule: &Rule<'_>) -> Option<String> {
+    let rule = &rule.conditions.as_ref().ok()?.rule;
+    (!rule.is_unconditional()).then(|| limits_of(rule))
 }
 
 /// Returns the tools that the rules name, with `*` expanded to the surface's tools.

@@ -66,6 +66,9 @@ pub struct GrantedView {
     pub agent: ObjectRef,
     pub by: String,
     pub credential: &'static str,
+    /// The limits within which it may call the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -203,6 +206,7 @@ fn tools(resolved: &ResolvedSurface, users: &[CompiledConsumer]) -> Vec<ToolView
                 agent: user.compilation.agent.clone(),
                 by: format!("{} {}", summary.grant.kind.name(), summary.grant.key),
                 credential: summary.credential.name(),
+                limits: summary.limits.clone(),
             })
             .collect()
     };

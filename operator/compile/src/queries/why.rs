@@ -7,10 +7,13 @@ use std::fmt;
 use toolcrib_manifest::Suspension;
 
 use crate::compilation::WithheldItem;
+use crate::compile::authority::{Rule, Verb, of_grant};
 use crate::compile::consent::open;
+use crate::compile::offer::Offer;
 use crate::compile::suspension::sentence;
 use crate::near::Suggestions;
 use crate::reference::surface_key;
+use crate::surface::ResolvedSurface;
 use crate::{Compilation, Kind, ObjectRef, Objects};
 
 /// One reason why an agent does not have an item.
@@ -48,6 +51,8 @@ pub enum WhyNot {
         /// One of the surface's tools with a similar name.
         meant: Option<String>,
     },
+    /// A suspended grant would allow it.
+    GrantSuspended { grant: ObjectRef, tool: String },
     /// Second layer: no object allows it.
     NotGranted {
         agent: ObjectRef,
@@ -187,12 +192,38 @@ fn missing_layer(
                 meant: meant.map(str::to_owned),
             }
         }
-        _ => WhyNot::NotGranted {
-            agent: key.clone(),
-            surface,
-            tool: tool.to_owned(),
+        _ => match suspended_grant(objects, key, &resolved, tool) {
+            Some(grant) => WhyNot::GrantSuspended {
+                grant,
+                tool: tool.to_owned(),
+            },
+            None => WhyNot::NotGranted {
+                agent: key.clone(),
+                surface,
+                tool: tool.to_owned(),
+            },
         },
     }
+}
+
+/// Returns the first suspended grant that would give the agent this tool.
+fn suspended_grant(
+    objects: &dyn Objects,
+    agent: &ObjectRef,
+    surface: &ResolvedSurface,
+    tool: &str,
+) -> Option<ObjectRef> {
+    let grants = objects.grants_for(agent);
+    let mut suspended = grants.iter().filter(|(_, grant)| grant.spec.is_suspended());
+    let gives = |rule: &Rule<'_>| {
+        rule.verb == Verb::Tool
+            && rule.surface == surface.subject.key
+            && (rule.allows_all() || rule.names().any(|(_, name)| name == tool))
+            && Offer::to(rule, surface)
+                .is_ok_and(|offer| offer.has(tool) && offer.suits(rule, tool).is_ok())
+    };
+    let (key, _) = suspended.find(|(key, grant)| of_grant(key, grant).iter().any(gives))?;
+    Some(key.clone())
 }
 
 impl fmt::Display for WhyNot {
@@ -243,6 +274,11 @@ impl fmt::Display for WhyNot {
                 f,
                 "surface {surface} has no tool {tool:?}{}: `kubectl toolcrib inspect` lists its tools",
                 Suggestion(meant.as_deref())
+            ),
+            WhyNot::GrantSuspended { grant, tool } => write!(
+                f,
+                "{} {grant} gives the tool {tool}, and is suspended: set its spec.suspend to false to give it",
+                Kind::ToolGrant.name()
             ),
             WhyNot::NotGranted {
                 agent,

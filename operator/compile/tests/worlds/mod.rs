@@ -87,13 +87,24 @@ pub const OBJECTS: &[(&str, &str, &str, &[&str])] = &[
         ],
     ),
     (
+        "ToolGrant",
+        "pond",
+        "limited",
+        &[
+            "agents: [otter, heron], tools: [{surface: {name: fish}, allow: [list, take], arguments: {pin: {n: 7}}}, {surface: {name: fish}, allow: [list], arguments: {schema: {properties: {n: {maximum: 3}}, required: [n]}}}]",
+            "agents: [otter], notBefore: '2026-01-01T00:00:00Z', notAfter: '2026-12-31T00:00:00Z', tools: [{surface: {name: fish}, allow: ['*']}]",
+            "agents: [otter], suspend: true, tools: [{surface: {name: fish}, allow: ['*']}]",
+            "agents: [otter], tools: [{surface: {name: fish}, allow: ['*'], arguments: {pin: {n: seven, m: 1}}}]",
+        ],
+    ),
+    (
         "ToolDefaults",
         "pond",
         "default",
         &[
             "tools: [{surface: {name: reed}, allow: ['*']}], policy: {maxTier: ReadOnly}",
             "tools: [{surface: {name: fish}, allow: [burn]}], policy: {maxTier: Workspace, maxRounds: 2}, egress: Declared, models: {allowed: [reef/trout]}",
-            "tools: [{surface: {name: news, namespace: lake}, allow: [list]}]",
+            "tools: [{surface: {name: news, namespace: lake}, allow: [list], arguments: {pin: {n: 1}}}]",
         ],
     ),
     (

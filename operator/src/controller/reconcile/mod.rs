@@ -90,7 +90,7 @@ pub async fn reconcile(context: &Context, work: &Work) -> Result<Completion, Rec
     match work.kind {
         WorkKind::Agent => return agent::agent(context, work, synced).await,
         WorkKind::Surface => others::surface(context, work, synced).await?,
-        WorkKind::ToolGrant => others::grant(context, work, synced).await?,
+        WorkKind::ToolGrant => return others::grant(context, work, synced).await,
         WorkKind::ToolDefaults => others::defaults(context, work, synced).await?,
         WorkKind::ModelProvider => others::provider(context, work, synced).await?,
     }

@@ -5,6 +5,9 @@
 //!
 //! Invariant: only the status of these objects is written, and nothing is compiled.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use toolcrib_compile::{
     ObjectRef, Objects, SyncProof, check_defaults, check_grant, check_provider, check_surface,
 };
@@ -15,8 +18,12 @@ use super::ask::Asker;
 use super::report;
 use super::secrets::SecretVersions;
 use crate::controller::context::Context;
+use crate::controller::queue::Completion;
 use crate::controller::queue::work::Work;
-use crate::controller::status::{ToolDefaultsReport, ToolGrantReport};
+use crate::controller::status::{Activity, ToolDefaultsReport, ToolGrantReport};
+
+/// Limits the wait for a grant's time. The queue's clock and the wall's may differ by then.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 pub(super) async fn surface(
     context: &Context,
@@ -28,24 +35,33 @@ pub(super) async fn surface(
     Ok(())
 }
 
+/// Requeued for the time at which the grant begins or ends to give something: its status says so.
 pub(super) async fn grant(
     context: &Context,
     work: &Work,
     synced: SyncProof,
-) -> Result<(), ReconcileError> {
+) -> Result<Completion, ReconcileError> {
     let report = checked(context, work, synced, check_grant).await?;
     let stored = context
         .stores
         .grants
         .get(&work.key.namespace, &work.key.name);
-    let agents = stored
+    let grant = stored
         .as_ref()
-        .and_then(|stored| stored.object.as_ref().ok())
-        .map(|grant| grant.spec.agents.clone())
-        .unwrap_or_default();
-    let report = report.map(|report| ToolGrantReport { report, agents });
+        .and_then(|stored| stored.object.as_ref().ok());
+    let activity = grant.map(|grant| Activity::of(&grant.spec));
+    let activity = activity.unwrap_or_default();
+    let wait = activity.next_change(Timestamp::now());
+    let agents = grant.map(|grant| grant.spec.agents.clone());
+    let report = report.map(|report| ToolGrantReport {
+        report,
+        agents: agents.unwrap_or_default(),
+        activity,
+    });
     report::other::<ToolGrant, _>(context, work, &context.stores.grants, report).await?;
-    Ok(())
+    Ok(wait.map_or(Completion::Settled, |wait| {
+        Completion::Again(wait.min(LONGEST_WAIT))
+    }))
 }
 
 pub(super) async fn defaults(

@@ -234,6 +234,7 @@ fn tool(tool: &ToolSummary) -> ToolStatus {
         },
         grant: grant(&tool.grant),
         credential: credential(tool.credential),
+        limits: tool.limits.clone(),
     }
 }
 

@@ -15,7 +15,7 @@ use toolcrib_crds::{ConditionStatus, ConditionType, ReasonName, StateReason, con
 
 /// Status, reason and message of a condition.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict(
+pub struct Verdict(
     pub(super) ConditionStatus,
     pub(super) ReasonName,
     pub(super) String,

@@ -18,7 +18,7 @@ mod written;
 pub use agent::{AgentFacts, agent, was_written};
 pub use changes::{Notice, notices};
 pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
-pub use others::{StatusReport, ToolDefaultsReport, ToolGrantReport};
+pub use others::{Activity, StatusReport, ToolDefaultsReport, ToolGrantReport};
 pub use pods::{PodState, ReportState, TokenFault, pod_warnings};
 pub use usage::counted;
 pub use written::WriteOutcome;

@@ -1,21 +1,25 @@
 //! The status of a Surface, ToolGrant, ToolDefaults or ModelProvider: the counts of its report, and
-//! the conditions `Accepted` and `Resolved`.
+//! the conditions `Accepted` and `Resolved`; of a ToolGrant also `Active`.
 //!
 //! Here: the fields of each kind. Not here: the construction of conditions, and Agents.
 //!
 //! Invariant: conditions of other controllers stay.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use toolcrib_compile::{
     Diagnostic, GrantReport, ObjectRef, ProviderReport, Subject, SurfaceReport,
 };
-use toolcrib_crds::{ModelProviderStatus, SurfaceStatus, ToolDefaultsStatus, ToolGrantStatus};
+use toolcrib_crds::{
+    ConditionStatus, ConditionType, ModelProviderStatus, StateReason, SurfaceStatus,
+    ToolDefaultsStatus, ToolGrantSpec, ToolGrantStatus,
+};
 
 use super::changes::Notice;
-use super::condition::own_conditions;
+use super::condition::{Verdict, own_conditions, put, verdict};
 
 /// A report that becomes a status of its kind.
 pub trait StatusReport {
@@ -25,6 +29,11 @@ pub trait StatusReport {
 
     /// Secrets that the object references and that could not be read, with the reason.
     fn unread(&self) -> Option<&BTreeMap<ObjectRef, String>> {
+        None
+    }
+
+    /// Whether the object gives something at this time, if that depends on the time.
+    fn active(&self, _now: Timestamp) -> Option<Verdict> {
         None
     }
 
@@ -47,7 +56,7 @@ pub trait StatusReport {
         now: Timestamp,
     ) -> Self::Status {
         let before = before.map_or_else(Vec::new, |status| Self::conditions(status).to_vec());
-        let conditions = own_conditions(
+        let mut conditions = own_conditions(
             before,
             subject,
             self.diagnostics(),
@@ -55,14 +64,75 @@ pub trait StatusReport {
             generation,
             now,
         );
+        if let Some(active) = self.active(now) {
+            put(
+                &mut conditions,
+                ConditionType::Active,
+                active,
+                generation,
+                now,
+            );
+        }
         self.with(generation, conditions)
     }
 }
 
-/// The report of a ToolGrant, and the agents that its spec names.
+/// The report of a ToolGrant, and the parts of its spec that its status shows.
 pub struct ToolGrantReport {
     pub report: GrantReport,
     pub agents: Vec<String>,
+    pub activity: Activity,
+}
+
+/// The parts of a grant's spec that decide whether it gives something now.
+#[derive(Clone, Debug, Default)]
+pub struct Activity {
+    is_suspended: bool,
+    /// A time that cannot be read is missing. Compile reports it.
+    not_before: Option<Timestamp>,
+    not_after: Option<Timestamp>,
+}
+
+impl Activity {
+    pub fn of(grant: &ToolGrantSpec) -> Self {
+        let time = |text: &Option<String>| text.as_ref()?.parse().ok();
+        Self {
+            is_suspended: grant.is_suspended(),
+            not_before: time(&grant.not_before),
+            not_after: time(&grant.not_after),
+        }
+    }
+
+    fn verdict(&self, now: Timestamp) -> Verdict {
+        let no = ConditionStatus::False;
+        match (self.not_before, self.not_after) {
+            _ if self.is_suspended => verdict(
+                no,
+                StateReason::Suspended,
+                "spec.suspend is true: the grant gives nothing",
+            ),
+            (Some(begin), _) if now < begin => verdict(
+                no,
+                StateReason::NotYet,
+                format!("the grant gives nothing before {begin}"),
+            ),
+            (_, Some(end)) if end <= now => verdict(
+                no,
+                StateReason::Expired,
+                format!("the grant gives nothing since {end}"),
+            ),
+            (_, _) => verdict(ConditionStatus::True, StateReason::Active, ""),
+        }
+    }
+
+    /// Returns the time until the verdict changes by itself.
+    pub fn next_change(&self, now: Timestamp) -> Option<Duration> {
+        let times = [self.not_before, self.not_after].into_iter().flatten();
+        let next = times.filter(|time| now < *time).min()?;
+        // The verdict is of whole nanoseconds, and the queue may be early by less.
+        let wait = Duration::try_from(next.duration_since(now)).ok()?;
+        (!self.is_suspended).then_some(wait)
+    }
 }
 /// The report of a ToolDefaults.
 pub struct ToolDefaultsReport(pub GrantReport);
@@ -134,6 +204,10 @@ impl StatusReport for ProviderReport {
 
 impl StatusReport for ToolGrantReport {
     type Status = ToolGrantStatus;
+
+    fn active(&self, now: Timestamp) -> Option<Verdict> {
+        Some(self.activity.verdict(now))
+    }
 
     fn diagnostics(&self) -> &[Diagnostic] {
         &self.report.diagnostics
@@ -213,6 +287,37 @@ mod tests {
                  pin no descriptorDigest give its tools as they are now"
             ]
         );
+    }
+
+    #[test]
+    fn a_grant_is_active_in_its_time_unless_it_is_suspended() {
+        let spec = |suspend: bool, not_before: Option<&str>, not_after: Option<&str>| {
+            let owned = |text: Option<&str>| text.map(str::to_owned);
+            Activity::of(&ToolGrantSpec {
+                suspend: Some(suspend),
+                not_before: owned(not_before),
+                not_after: owned(not_after),
+                ..ToolGrantSpec::default()
+            })
+        };
+        let now: Timestamp = "2026-06-01T12:00:00Z".parse().expect("a time");
+        let check = |activity: Activity, reason: &str, seconds: Option<u64>| {
+            let Verdict(status, found, _) = activity.verdict(now);
+            assert_eq!(found.0, reason, "{activity:?}");
+            assert_eq!(status == ConditionStatus::True, reason == "Active");
+            let wait = activity.next_change(now).map(|wait| wait.as_secs());
+            assert_eq!(wait, seconds, "{activity:?}");
+        };
+        let (before, at, after) = (
+            Some("2026-06-01T11:59:00Z"),
+            Some("2026-06-01T14:00:00+02:00"),
+            Some("2026-06-01T12:01:00Z"),
+        );
+        check(spec(false, None, None), "Active", None);
+        check(spec(false, at, after), "Active", Some(60));
+        check(spec(false, before, at), "Expired", None);
+        check(spec(false, after, None), "NotYet", Some(60));
+        check(spec(true, before, after), "Suspended", None);
     }
 
     #[test]

@@ -470,6 +470,65 @@ async fn half_a_report(
     Ok(stream)
 }
 
+/// A grant is suspended, its time is over, or it is in force; status says which, and a suspension
+/// is published like a deletion.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_grant_is_revoked_over_the_link_and_its_status_says_so() {
+    let harness = Harness::running().await;
+    harness.apply_example().await;
+    let files = harness
+        .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
+        .await;
+    harness
+        .condition::<ToolGrant>("executor-all", "Active", "True/Active")
+        .await;
+    let executor = pods::create(&harness, "executor-1", "executor").await;
+    let mediator = Mediator::start(&harness, &executor, &files).await;
+    mediator.whole().await;
+    let grants: Api<ToolGrant> = harness.api(&harness.pond);
+    let patch = |spec: Value| {
+        let grants = grants.clone();
+        async move {
+            let change = Patch::Merge(json!({ "spec": spec }));
+            let name = "executor-all";
+            grants
+                .patch(name, &PatchParams::default(), &change)
+                .await
+                .unwrap();
+        }
+    };
+    patch(json!({"suspend": true})).await;
+    mediator.until("revoked", |now| !has(now, READS[0])).await;
+    harness
+        .condition::<ToolGrant>("executor-all", "Active", "False/Suspended")
+        .await;
+    patch(json!({"suspend": null})).await;
+    mediator.whole().await;
+    // Rules with conditions wait for the files, so the tools without conditions are gone.
+    patch(json!({"notAfter": "2020-01-01T00:00:00Z"})).await;
+    mediator.until("expired", |now| !has(now, READS[0])).await;
+    harness
+        .condition::<ToolGrant>("executor-all", "Active", "False/Expired")
+        .await;
+    patch(json!({"notAfter": null, "notBefore": "2999-01-01T00:00:00Z"})).await;
+    harness
+        .condition::<ToolGrant>("executor-all", "Active", "False/NotYet")
+        .await;
+    harness
+        .eventually("limits in the agent's status", || async {
+            let agent = harness.api::<Agent>(&harness.pond).get("executor").await;
+            let tools = agent.unwrap().status.unwrap_or_default().tools;
+            let limits = "from 2999-01-01T00:00:00Z";
+            let limited = tools
+                .iter()
+                .any(|tool| tool.limits.as_deref() == Some(limits));
+            limited.then_some(())
+        })
+        .await;
+    drop(mediator);
+    harness.end().await;
+}
+
 /// Strangers are refused before their bodies arrive, with a token and without one.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_strangers_are_not_read_and_a_revocation_still_arrives() {

@@ -1,0 +1,134 @@
+//! The rules of tools in the files: their order, their bounds, and what a reader must know.
+//!
+//! A tool that is given without conditions only has no rules in the files, so its bytes are those of
+//! earlier releases. Over a bound the rules of the last grants, in name order, are withheld; a rule
+//! without conditions goes last, since it allows all that the others do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toolcrib_manifest::{Rule, Tool, names};
+
+use crate::compilation::limits::{limits, limits_of};
+use crate::compilation::{GrantSource, RuleSummary};
+use crate::{Kind, ObjectRef, ToolSummary};
+
+/// One tool of the files, and its summary for status.
+pub(crate) struct ToolEntry<'r> {
+    pub tool: Tool,
+    pub summary: ToolSummary,
+    /// The rules that give it; [`write`] puts them into the tool.
+    pub rules: ToolRules<'r>,
+}
+
+/// Limits the rules of one tool: a call is compared with each of them.
+pub(crate) const MAX_RULES: usize = 32;
+/// Limits the rules of all tools of an agent. The mediator keeps a validator for each.
+const MAX_AGENT_RULES: usize = 1024;
+
+/// The order in which rules are kept: without conditions or with, grant, digest.
+type Rank<'r> = (bool, &'r str, &'r str, &'r str);
+
+fn rank(rule: &Rule) -> Rank<'_> {
+    (
+        !rule.is_unconditional(),
+        &rule.grant.namespace,
+        &rule.grant.name,
+        &rule.digest,
+    )
+}
+
+/// The rules that give one tool: one for each grant and digest, at most [`MAX_RULES`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ToolRules<'r> {
+    kept: BTreeMap<Rank<'r>, (Kind, &'r Rule)>,
+    dropped: bool,
+}
+
+impl<'r> ToolRules<'r> {
+    /// Adds a rule of an object of this kind.
+    pub fn add(&mut self, kind: Kind, rule: &'r Rule) {
+        self.kept.insert(rank(rule), (kind, rule));
+        if self.kept.len() > MAX_RULES {
+            self.kept.pop_last();
+            self.dropped = true;
+        }
+    }
+
+    /// Returns whether a rule is withheld without which the agent can do less.
+    pub fn are_incomplete(&self) -> bool {
+        self.dropped && !self.have_unconditional()
+    }
+
+    fn have_unconditional(&self) -> bool {
+        let first = self.kept.values().next();
+        first.is_some_and(|(_, rule)| rule.is_unconditional())
+    }
+
+    fn have_conditions(&self) -> bool {
+        self.kept.values().any(|(_, rule)| !rule.is_unconditional())
+    }
+}
+
+/// Withholds the rules over the bound of an agent, and writes the others into the tools. Returns the
+/// names of tools that have lost a rule which they needed, each with whether it is still given.
+pub(crate) fn write(entries: &mut Vec<ToolEntry<'_>>) -> Vec<(String, bool)> {
+    let mut lost = Vec::new();
+    let written = |entry: &ToolEntry<'_>| match entry.rules.have_conditions() {
+        true => entry.rules.kept.len(),
+        false => 0,
+    };
+    if entries.iter().map(written).sum::<usize>() > MAX_AGENT_RULES {
+        let conditional = entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| written(entry) > 0);
+        let ranked: BTreeSet<(Rank<'_>, usize)> = conditional
+            .flat_map(|(at, entry)| entry.rules.kept.keys().map(move |rank| (*rank, at)))
+            .collect();
+        for (rank, at) in ranked.into_iter().skip(MAX_AGENT_RULES) {
+            let rules = &mut entries[at].rules;
+            rules.kept.remove(&rank);
+            rules.dropped = true;
+        }
+        for entry in entries.iter().filter(|entry| entry.rules.are_incomplete()) {
+            lost.push((entry.tool.name.clone(), !entry.rules.kept.is_empty()));
+        }
+        entries.retain(|entry| !entry.rules.kept.is_empty());
+    }
+    for entry in entries {
+        if !entry.rules.have_conditions() {
+            continue;
+        }
+        let extension = &mut entry.tool.extension;
+        if !entry.rules.have_unconditional() {
+            extension.requires.push(names::RULES.to_owned());
+        }
+        let mut rules: Vec<(Kind, &Rule)> = entry.rules.kept.values().copied().collect();
+        rules.sort_by_key(|(_, rule)| (&rule.grant.namespace, &rule.grant.name, &rule.digest));
+        extension.rules = rules.iter().map(|(_, rule)| (*rule).clone()).collect();
+        let summary = &mut entry.summary;
+        summary.rules = rules.into_iter().map(summary_of).collect();
+        summary.limits = limits(&entry.tool);
+    }
+    lost
+}
+
+fn summary_of((kind, rule): (Kind, &Rule)) -> RuleSummary {
+    RuleSummary {
+        grant: GrantSource {
+            kind,
+            key: ObjectRef::new(rule.grant.namespace.clone(), rule.grant.name.clone()),
+        },
+        digest: rule.digest.clone(),
+        limits: limits_of(rule),
+        not_before: rule.not_before.clone(),
+        not_after: rule.not_after.clone(),
+    }
+}
+
+/// The message for rules over the bound of an agent.
+pub(crate) fn too_many() -> String {
+    format!(
+        "the agent's tools have more than {MAX_AGENT_RULES} rules together, so those of the last grants in name order are withheld: merge grants with the same limits, or name fewer tools in them"
+    )
+}
