@@ -437,6 +437,6 @@ fn lower(
 
 fn too_many_rules(tool: &str) -> String {
     format!(
-        "{tool} has more than {MAX_RULES} rules, so those of the last grants in name order are withheld: merge grants with the same limits"
+        "{tool} has more than {MAX_RULES} rules, so those of the last grants in name order are withheld: remove some, or merge grants with the same limits"
     )
 }

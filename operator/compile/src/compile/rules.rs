@@ -129,6 +129,6 @@ fn summary_of((kind, rule): (Kind, &Rule)) -> RuleSummary {
 /// The message for rules over the bound of an agent.
 pub(crate) fn too_many() -> String {
     format!(
-        "the agent's tools have more than {MAX_AGENT_RULES} rules together, so those of the last grants in name order are withheld: merge grants with the same limits, or name fewer tools in them"
+        "the agent's tools have more than {MAX_AGENT_RULES} rules together, so those of the last grants in name order are withheld: remove some, or merge grants with the same limits, or name fewer tools in them"
     )
 }
