@@ -137,10 +137,12 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
     }
 }
 
-fn results() -> [ResultCode; 18] {
+fn results() -> [ResultCode; 20] {
     [
         ResultCode::InvalidArguments,
         ResultCode::SchemaValidation,
+        ResultCode::ConditionFailed,
+        ResultCode::AmbiguousArguments,
         ResultCode::PermissionDenied,
         ResultCode::RetriesExhausted,
         ResultCode::ApprovalDenied,
@@ -166,6 +168,12 @@ fn result(code: ResultCode) -> &'static str {
             "the arguments cannot be decoded, or a value is not allowed at its place in the request"
         }
         ResultCode::SchemaValidation => "the arguments do not fit the tool's schema",
+        ResultCode::ConditionFailed => {
+            "the tool is not granted with these arguments; the text says what to change"
+        }
+        ResultCode::AmbiguousArguments => {
+            "an argument that several grants fix to different values was left out"
+        }
         ResultCode::PermissionDenied => {
             "the tool is not, or no longer, allowed; or its tier needs an approval"
         }

@@ -10,6 +10,10 @@ use toolcrib_dialect::{Dialect, DialectError, ErrorShape, error_body, error_even
 pub enum ResultCode {
     InvalidArguments,
     SchemaValidation,
+    /// The arguments meet no rule of the grants that give the tool.
+    ConditionFailed,
+    /// A pinned argument is left out, and the rules have several values for it.
+    AmbiguousArguments,
     PermissionDenied,
     RetriesExhausted,
     ApprovalDenied,
@@ -31,8 +35,9 @@ pub enum ResultCode {
 
 impl ResultCode {
     /// Codes of calls that were denied and never sent; a wrong call has other codes.
-    pub const DENIALS: [ResultCode; 3] = [
+    pub const DENIALS: [ResultCode; 4] = [
         ResultCode::PermissionDenied,
+        ResultCode::ConditionFailed,
         ResultCode::UnsupportedTool,
         ResultCode::UnsupportedRequirement,
     ];
@@ -43,6 +48,8 @@ impl fmt::Display for ResultCode {
         f.write_str(match self {
             ResultCode::InvalidArguments => "invalid_arguments",
             ResultCode::SchemaValidation => "schema_validation",
+            ResultCode::ConditionFailed => "condition_failed",
+            ResultCode::AmbiguousArguments => "ambiguous_arguments",
             ResultCode::PermissionDenied => "permission_denied",
             ResultCode::RetriesExhausted => "retries_exhausted",
             ResultCode::ApprovalDenied => "approval_denied",

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use crate::access::presented::{NameOwner, PresentedTools};
 use crate::calls::call::{CallId, ManagedCall};
-use crate::calls::call_state::{CallPhase, CallResult, CallState, as_json};
+use crate::calls::call_state::{CallFinish, CallPhase, CallResult, CallState, as_json};
 use crate::calls::claw_id::ClawId;
 use crate::calls::outcome::ToolOutcome;
 use crate::calls::rejection::{unknown_result, unready_result};
 use crate::calls::trace::{RecordStatus, TraceRound, TraceUsage, TurnRecord};
 use crate::codes::ResultCode;
 use crate::text::display::Display;
+use crate::tools::rules::AllowedBy;
 
 /// Id in the record: the only call of the only round.
 const ID: CallId = CallId { round: 1, index: 0 };
@@ -40,24 +41,24 @@ impl DirectCall {
             compiled: false,
             tool: None,
             arguments: as_json(arguments),
+            allowed_by: None,
             phase: CallPhase::Answered(CallResult::rejected(String::new(), false)),
         };
-        state.phase = match presented.resolve(name) {
+        match presented.resolve(name) {
             NameOwner::Managed(tool) => {
                 state.name = tool.name().to_string();
                 state.compiled = true;
-                state.tool = Some(tool.clone());
+                state.tool = Some(tool.catalog_tool().clone());
                 match ManagedCall::read(ID, arguments, tool, claw_id) {
-                    Ok(call) => {
-                        state.arguments = call.arguments.clone();
-                        CallPhase::Waiting(call)
-                    }
-                    Err(why) => CallPhase::Answered(unready_result(tool, &why, 1)),
+                    Ok(call) => state.wait(call),
+                    Err(why) => state.phase = CallPhase::Answered(unready_result(tool, &why, 1)),
                 }
             }
             // The client may have listed this tool a moment ago, so the call is denied, like a call
             // of a tool that is withdrawn during a turn.
-            NameOwner::Unknown | NameOwner::Runner => rejected(ResultCode::PermissionDenied, name),
+            NameOwner::Unknown | NameOwner::Runner => {
+                state.phase = rejected(ResultCode::PermissionDenied, name);
+            }
             NameOwner::Denied(canonical, code) => {
                 state.name = canonical.to_string();
                 state.compiled = true;
@@ -66,9 +67,9 @@ impl DirectCall {
                 } else {
                     code
                 };
-                rejected(code, name)
+                state.phase = rejected(code, name);
             }
-        };
+        }
         Self(state)
     }
 
@@ -77,15 +78,24 @@ impl DirectCall {
         self.0.start(now)
     }
 
+    /// `allowed_by`: the rule by which the dispatch was permitted ([`crate::LiveTool::allowed_by`]).
     pub fn finish(
         &mut self,
         outcome: &ToolOutcome,
         display: Option<Display>,
+        allowed_by: Option<AllowedBy>,
         latency: Duration,
         max_result_bytes: u64,
     ) {
         let max_bytes = usize::try_from(max_result_bytes).unwrap_or(usize::MAX);
-        self.0.finish(outcome, display, latency, max_bytes.max(1));
+        let max_bytes = max_bytes.max(1);
+        let finish = CallFinish {
+            outcome,
+            display,
+            allowed_by,
+            latency,
+        };
+        self.0.finish(finish, max_bytes);
     }
 
     /// Ends the call because the runner has disconnected or its access has ended.

@@ -3,9 +3,10 @@
 //!
 //! Pure: the caller passes the time and does the waiting. [`Catalog`] is one loaded version of the
 //! granted tools; [`PresentedTools`] holds the tools that one request showed the model; [`Authority`] is
-//! consulted at each dispatch. [`Turn`] takes an [`Event`] and gives [`Effect`]s; [`DirectCall`] is a
-//! call that a runner makes outside of a turn; [`http_call`] turns a permitted call into a request;
-//! [`Continuity`] puts hidden rounds back; [`Scrubber`] removes known secrets from bytes.
+//! consulted at each dispatch. Both take the time of the clock, since rules of grants have windows.
+//! [`Turn`] takes an [`Event`] and gives [`Effect`]s; [`DirectCall`] is a call that a runner makes
+//! outside of a turn; [`http_call`] turns a permitted call into a request; [`Continuity`] puts hidden
+//! rounds back; [`Scrubber`] removes known secrets from bytes.
 //!
 //! Invariants: every call of a reply is executed, returned or rejected exactly once; no
 //! runner-owned call is executed and no managed call is shown to the runner (they are
@@ -24,6 +25,7 @@
 //! # }
 //! # fn execute(_: LiveTool, _: &ManagedCall) -> ToolOutcome { unreachable!() }
 //! # fn now() -> Duration { Duration::ZERO }
+//! # fn clock() -> jiff::Timestamp { jiff::Timestamp::UNIX_EPOCH }
 //! # let file: ToolsFile = serde_json::from_str(r#"{"version":1,"tools":[{"name":"pond.depth",
 //! #   "inputSchema":{"type":"object"},"execution":{"transport":"http","service":"pond",
 //! #   "base_url":"http://pond","method":"GET","path":"/depth"}}]}"#).unwrap();
@@ -31,7 +33,7 @@
 //! let catalog = Arc::new(Catalog::load(&file, Tier::Elevated));
 //! let authority = Authority::new(catalog, None);
 //! let request = Request::decode(Dialect::OpenaiChat, body).map_err(RunnerError::from)?;
-//! let presented = PresentedTools::new(&authority, &request);
+//! let presented = PresentedTools::new(&authority, &request, clock());
 //! let (mut turn, mut effects) = Turn::start(TurnConfig {
 //!     request,
 //!     presented,
@@ -56,14 +58,14 @@
 //!             }
 //!             // All calls of one effect run at once; authority is checked at dispatch.
 //!             Effect::CallTools(calls) => for call in calls {
-//!                 let outcome = match authority.permits(&call) {
-//!                     Ok(tool) => execute(tool, &call),
-//!                     Err(denied) => denied.into(),
+//!                 let (allowed_by, outcome) = match authority.permits(&call, clock()) {
+//!                     Ok(tool) => (tool.allowed_by().cloned(), execute(tool, &call)),
+//!                     Err(denied) => (None, denied.into()),
 //!                 };
 //!                 let max_result_bytes = Policy::default().max_tool_result_bytes;
 //!                 let (call, latency) = (call.id(), now());
 //!                 events.push(Event::ToolFinished {
-//!                     call, outcome, display: None, latency, max_result_bytes,
+//!                     call, outcome, display: None, allowed_by, latency, max_result_bytes,
 //!                 });
 //!             },
 //!             Effect::Emit(_bytes) => {}
@@ -103,6 +105,8 @@ pub use text::display::Display;
 pub use text::scrub::Scrubber;
 pub use tools::catalog::{Catalog, CatalogTool, OutputMismatch};
 pub use tools::names::alias;
+pub use tools::offer::OfferedTool;
+pub use tools::rules::AllowedBy;
 pub use turn::continuity::{Continuity, HiddenRounds};
 pub use turn::feeds::{FeedSnapshot, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use turn::{

@@ -9,7 +9,7 @@ use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_mediation::*;
 
 fn presented() -> PresentedTools {
-    PresentedTools::new(&authority(), &request(json!({})))
+    PresentedTools::new(&authority(), &request(json!({})), support::NOW)
 }
 
 /// A turn with one hidden round, with this history and this last reply.

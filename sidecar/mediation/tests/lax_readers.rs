@@ -31,7 +31,11 @@ fn sent(tools: &ToolsFile, arguments: &str) -> Result<ManagedCall, (String, Stri
     let catalog = Arc::new(Catalog::load(tools, Tier::Elevated));
     let body = json!({"model": "m", "messages": []}).to_string();
     let request = Request::decode(Dialect::OpenaiChat, body.into_bytes()).unwrap();
-    let presented = PresentedTools::new(&Authority::new(catalog, None), &request);
+    let presented = PresentedTools::new(
+        &Authority::new(catalog, None),
+        &request,
+        jiff::Timestamp::UNIX_EPOCH,
+    );
     let claw_id = ClawId {
         name: "otter".into(),
         namespace: "pond".into(),

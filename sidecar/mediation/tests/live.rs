@@ -97,6 +97,7 @@ fn drive(way: Way, wire: Wire, replies: &[Reply], piece: usize) -> TurnResults {
                             call: call.id(),
                             outcome: responded(200, "1"),
                             display: None,
+                            allowed_by: None,
                             latency: std::time::Duration::ZERO,
                             max_result_bytes: u64::MAX,
                         });
@@ -281,6 +282,7 @@ fn usage_of_a_broken_reply_is_counted_once() {
                     call: calls.unwrap()[0].id(),
                     outcome: responded(200, "1"),
                     display: None,
+                    allowed_by: None,
                     latency: std::time::Duration::ZERO,
                     max_result_bytes: u64::MAX,
                 },

@@ -204,7 +204,7 @@ proptest! {
                 1 => Event::Replied(reply(&[], "end")),
                 2 => Event::ModelFailed(ModelFailure::Unreachable { message: "gone".into() }),
                 3 => Event::ToolFinished {
-                    call, outcome: responded(200, "1"), display: None, latency: std::time::Duration::ZERO,
+                    call, outcome: responded(200, "1"), display: None, allowed_by: None, latency: std::time::Duration::ZERO,
                     max_result_bytes: u64::MAX },
                 4 => Event::KeepaliveDue,
                 5 => Event::RunnerGone,

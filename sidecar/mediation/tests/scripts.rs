@@ -15,15 +15,17 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use support::wire::{ModelReply, ReplyCall, Wire};
 use support::{config, responded};
 use toolcrib_dialect::{MAX_REPLY, SseParser, answer};
 use toolcrib_golden::{Suite, cases, expect, here};
-use toolcrib_manifest::{Policy, Streaming};
+use toolcrib_manifest::{Policy, Streaming, Tier};
 use toolcrib_mediation::*;
 
 /// A conversation with the tools of the pond (`support::tools`).
@@ -40,6 +42,8 @@ struct Script {
     /// The tools of the runner.
     #[serde(default)]
     tools: Vec<String>,
+    /// The rules of the files for `pond.pay`, which then is the only tool (`support::ruled`).
+    rules: Option<Value>,
     /// The dialects that can express the case, if not all.
     dialects: Option<Vec<String>>,
     turns: Vec<ScriptTurn>,
@@ -59,6 +63,8 @@ struct ScriptTurn {
     /// Messages that the runner adds to its history.
     says: Vec<RunnerSays>,
     tool_choice: Option<Choice>,
+    /// The time at which the tools are presented, if not the epoch.
+    now: Option<Timestamp>,
     model: Vec<ModelSays>,
     /// Answers by tool, in the order of its calls; the last one is repeated.
     #[serde(default)]
@@ -120,6 +126,10 @@ enum ServiceSays {
     Unreachable,
     /// Authority is withdrawn before the dispatch.
     Withdrawn,
+    /// The link's allowlist leaves only these rules from this dispatch on.
+    Left(Vec<String>),
+    /// The dispatch is at this time.
+    At(Timestamp),
     /// The runner disconnects while the call runs.
     RunnerGone,
 }
@@ -194,6 +204,8 @@ fn play(wire: Wire, script: &Script) -> Transcript {
             transcript: &mut transcript,
             sent: Vec::new(),
             seen: Vec::new(),
+            authority: script.authority(None),
+            now: turn.now.unwrap_or(support::NOW),
         };
         let answer = playing.run(script, &body, &store);
         let mut sent = playing.sent;
@@ -221,12 +233,15 @@ struct TurnPlayer<'t> {
     sent: Vec<u8>,
     /// Items that the model has seen in this turn.
     seen: Vec<Value>,
+    authority: Authority,
+    now: Timestamp,
 }
 
 impl TurnPlayer<'_> {
     fn run(&mut self, script: &Script, body: &Value, store: &Continuity) -> Answer {
         let request = self.wire.decode(body);
         let mut config = config(request, policy(&script.policy));
+        config.presented = PresentedTools::new(&self.authority, &config.request, self.now);
         if script.live {
             config.streaming = Streaming::Live;
         }
@@ -250,7 +265,7 @@ impl TurnPlayer<'_> {
                         now = now.max(Duration::from_millis(says.at_ms));
                         events.extend(self.model_says(call, at, says, &turn));
                     }
-                    Effect::CallTools(calls) => events.extend(self.services_say(&calls)),
+                    Effect::CallTools(calls) => events.extend(self.services_say(script, &calls)),
                     Effect::Emit(bytes) => self.runner_gets(&bytes),
                     Effect::Answer(answer) => return *answer,
                 }
@@ -352,7 +367,7 @@ impl TurnPlayer<'_> {
         }
     }
 
-    fn services_say(&mut self, calls: &[ManagedCall]) -> Vec<Event> {
+    fn services_say(&mut self, script: &Script, calls: &[ManagedCall]) -> Vec<Event> {
         let together = if calls.len() > 1 { "together" } else { "alone" };
         let mut events = Vec::new();
         for call in calls {
@@ -366,7 +381,29 @@ impl TurnPlayer<'_> {
                 0 | 1 => queue.front().cloned(),
                 _ => queue.pop_front(),
             };
-            let outcome = match says.expect("the service has an answer") {
+            let says = says.expect("the service has an answer");
+            match &says {
+                ServiceSays::Left(rules) => {
+                    let floor = support::floor(&[], rules);
+                    self.authority = script.authority(Some(&floor));
+                }
+                ServiceSays::At(now) => self.now = *now,
+                ServiceSays::Answers { .. }
+                | ServiceSays::TimesOut
+                | ServiceSays::Unreachable
+                | ServiceSays::Withdrawn
+                | ServiceSays::RunnerGone => {}
+            }
+            let permitted = self.authority.permits(call, self.now);
+            let allowed_by = permitted
+                .as_ref()
+                .ok()
+                .and_then(|it| it.allowed_by().cloned());
+            let outcome = match says {
+                ServiceSays::Left(_) | ServiceSays::At(_) => match permitted {
+                    Ok(_) => responded(200, "{}"),
+                    Err(denial) => denial.into(),
+                },
                 ServiceSays::Answers { status, body } => responded(status, &body),
                 ServiceSays::TimesOut => ToolOutcome::Failed(ToolFailure::timeout(call.name())),
                 ServiceSays::Unreachable => {
@@ -385,6 +422,7 @@ impl TurnPlayer<'_> {
                 call: call.id(),
                 outcome,
                 display: None,
+                allowed_by,
                 latency: Duration::from_millis(7),
                 max_result_bytes: u64::MAX,
             });
@@ -396,6 +434,16 @@ impl TurnPlayer<'_> {
         self.line("runner hears");
         self.transcript.frames(bytes);
         self.sent.extend(bytes);
+    }
+}
+
+impl Script {
+    fn authority(&self, floor: Option<&toolcrib_manifest::Floor>) -> Authority {
+        let Some(rules) = &self.rules else {
+            return support::authority();
+        };
+        let catalog = Catalog::load(&support::ruled(rules), Tier::Elevated);
+        Authority::new(Arc::new(catalog), floor)
     }
 }
 

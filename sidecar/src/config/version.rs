@@ -18,8 +18,8 @@ use toolcrib_manifest::{
 };
 use toolcrib_mediation::{Catalog, feed_name};
 
-/// The names in `requires` that this release enforces.
-pub const UNDERSTANDS: [&str; 1] = [names::PROVIDER_TOOLS];
+/// The names in `requires`, of agent.json and of tools, that this release enforces.
+pub const UNDERSTANDS: [&str; 2] = [names::PROVIDER_TOOLS, names::RULES];
 
 /// One loaded version.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use toolcrib_dialect::Dialect;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
-use toolcrib_mediation::{ConnectionFailure, ManagedCall, Scrubber, TurnRecord};
+use toolcrib_mediation::{AllowedBy, ConnectionFailure, ManagedCall, Scrubber, TurnRecord};
 
 use super::kept::{KeptBody, MAX_BODY, whole};
 use crate::model::Operation;
@@ -38,10 +38,18 @@ pub struct IntentLine<'a> {
     pub read_only: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<&'a GrantRef>,
+    /// Digest of the grant's rule that allows the call, if the tool has rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<&'a str>,
 }
 
 impl<'a> IntentLine<'a> {
-    pub fn new(who: LineContext<'a>, timestamp: String, call: &'a ManagedCall) -> Self {
+    pub fn new(
+        who: LineContext<'a>,
+        timestamp: String,
+        call: &'a ManagedCall,
+        allowed_by: Option<&'a AllowedBy>,
+    ) -> Self {
         Self {
             kind: "intent",
             request_id: who.request_id,
@@ -56,7 +64,8 @@ impl<'a> IntentLine<'a> {
             transport: call.transport(),
             tier: call.tier(),
             read_only: call.read_only(),
-            grant: call.grant(),
+            grant: allowed_by.map(|it| &it.grant).or_else(|| call.grant()),
+            rule: allowed_by.map(|it| it.rule.as_str()),
         }
     }
 }

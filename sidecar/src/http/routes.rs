@@ -206,8 +206,8 @@ async fn begin(
         ProviderTools::Refuse => request.refuse_provider_tools()?,
     }
     let is_native = model_request.caller.agent.mode == Mode::Native;
-    let presented =
-        PresentedTools::new(&now.authority, &request).remembering(app.continuity.presented());
+    let presented = PresentedTools::new(&now.authority, &request, jiff::Timestamp::now())
+        .remembering(app.continuity.presented());
     // Calls may have to be denied even if no tool is presented: the model may remember revoked
     // tools, or guess tools that the files name and the agent does not get. Hidden rounds stay in
     // its history. Requests for several choices at once get no calls.

@@ -21,7 +21,7 @@ use crate::request::caller::Caller;
 use crate::request::record::{self, HUNG_UP, RequestEnd, RequestSummary};
 use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::sessions::client::SessionCall;
-use crate::turn::dispatch::{cut_off, dispatch};
+use crate::turn::dispatch::{DispatchResult, cut_off, dispatch};
 
 /// An authenticated call.
 #[derive(Debug)]
@@ -55,7 +55,8 @@ pub async fn call(app: Arc<App>, call: Call) -> Option<CallResponse> {
 async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<CallResponse>) {
     let mut access = AccessWatch::new(&app.current);
     let now = app.current.now();
-    let presented = PresentedTools::alone(&now.authority).remembering(app.continuity.presented());
+    let presented = PresentedTools::alone(&now.authority, jiff::Timestamp::now())
+        .remembering(app.continuity.presented());
     let identity = request.caller.identity();
     let mut call = DirectCall::new(&presented, &identity, &request.name, &request.arguments);
     let started = request.caller.started;
@@ -79,7 +80,8 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
                 cancelled(&mut request.running),
             ) => stop = Some(why),
             it = dispatch(&app, &request.caller, &managed, timeout) => {
-                call.finish(&it.outcome, it.display, it.latency, it.max_result_bytes);
+                let DispatchResult { outcome, display, allowed_by, latency, max_result_bytes } = it;
+                call.finish(&outcome, display, allowed_by, latency, max_result_bytes);
             }
         }
         waited = waiting.elapsed();

@@ -6,17 +6,20 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use toolcrib_dialect::{frame, keepalive};
 use toolcrib_mcp::revision::{META, SUBSCRIPTION_KEY};
 use toolcrib_mcp::{Raw, ReplyBody, raw, reply};
+use toolcrib_mediation::Authority;
 
 use super::is_offered;
 use super::listing::Listing;
@@ -110,6 +113,9 @@ impl Changes {
             if !now.admits(&self.runner) || !is_offered(&now) {
                 return self.last();
             }
+            // Before the list is compared: a window that opens meanwhile is noticed at once.
+            let change = until_change(&now.authority);
+            let silence = self.app.settings.keepalive;
             if self.of_tools && self.is_news() {
                 return Some(self.event(LIST_CHANGED, None));
             }
@@ -118,7 +124,8 @@ impl Changes {
                 () = ended(&mut self.closing, &mut self.taken) => {}
                 // Err: the writer is gone and no change can follow.
                 Ok(()) = self.wakes.changed() => continue,
-                () = tokio::time::sleep(self.app.settings.keepalive) => {
+                () = tokio::time::sleep(change.unwrap_or(silence)), if change.is_some() => continue,
+                () = tokio::time::sleep(silence) => {
                     return Some(Bytes::from_static(keepalive()));
                 }
             }
@@ -129,7 +136,8 @@ impl Changes {
     /// True if the current list differs from the one that the client knows.
     fn is_news(&self) -> bool {
         let authority = &self.app.current.now().authority;
-        self.told.renew(Listing::of(authority).digest)
+        self.told
+            .renew(Listing::of(authority, Timestamp::now()).digest)
     }
 
     fn event(&self, method: &str, more: Option<(&str, Raw)>) -> Bytes {
@@ -150,6 +158,13 @@ impl Changes {
         let answer = reply(Some(id), ReplyBody::Result(&result));
         Some(frame(None, &String::from_utf8_lossy(&answer)).into())
     }
+}
+
+/// Returns the time until the window of a grant opens or closes.
+fn until_change(authority: &Authority) -> Option<Duration> {
+    let now = Timestamp::now();
+    let change = authority.next_change(now)?;
+    Some(change.duration_since(now).unsigned_abs())
 }
 
 /// Resolves when the process ends, or the session, or another stream of it begins.

@@ -1,5 +1,6 @@
 //! The granted tools as an MCP client sees them. Pure.
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -38,20 +39,23 @@ struct Hints {
 }
 
 impl Listing {
-    pub fn of(authority: &Authority) -> Self {
-        let presented = PresentedTools::alone(authority);
+    pub fn of(authority: &Authority, now: Timestamp) -> Self {
+        let presented = PresentedTools::alone(authority, now);
         let tools: Vec<ToolEntry<'_>> = presented
             .tools()
-            .map(|(name, tool)| ToolEntry {
-                name,
-                title: tool.name(),
-                description: &tool.tool.description,
-                input_schema: serde_json::from_str(tool.shown_schema())
-                    .expect("a loaded schema is JSON"),
-                annotations: Hints {
-                    read_only_hint: tool.is_read_only(),
-                    idempotent_hint: tool.annotations.idempotent,
-                },
+            .map(|(name, offered)| {
+                let tool = offered.catalog_tool();
+                ToolEntry {
+                    name,
+                    title: tool.name(),
+                    description: &tool.tool.description,
+                    input_schema: serde_json::from_str(offered.shown_schema())
+                        .expect("a loaded schema is JSON"),
+                    annotations: Hints {
+                        read_only_hint: tool.is_read_only(),
+                        idempotent_hint: tool.annotations.idempotent,
+                    },
+                }
             })
             .collect();
         let tools = raw(&tools);

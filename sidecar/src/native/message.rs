@@ -185,7 +185,7 @@ impl ClientMessage<'_> {
             let fault = Fault::new(INVALID_PARAMS, "no cursor was given out");
             return Err(Refusal::of(form, fault).to(id));
         }
-        Ok(Listing::of(&self.now.authority))
+        Ok(Listing::of(&self.now.authority, jiff::Timestamp::now()))
     }
 
     fn call(
@@ -215,7 +215,7 @@ impl ClientMessage<'_> {
             .map_or_else(String::new, |arguments| arguments.get().to_owned());
         if form == Form::Stateless
             && let NameOwner::Managed(tool) =
-                PresentedTools::alone(&self.now.authority).resolve(&name)
+                PresentedTools::alone(&self.now.authority, jiff::Timestamp::now()).resolve(&name)
         {
             check_mirrored(self.headers, tool.shown_schema(), &arguments)
                 .map_err(|fault| Refusal::of(form, fault).to(&id))?;

@@ -5,7 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use toolcrib_mediation::{Certainty, Display, ManagedCall, ResultCode, ToolFailure, ToolOutcome};
+use jiff::Timestamp;
+use toolcrib_mediation::{
+    AllowedBy, Certainty, Display, LiveTool, ManagedCall, ResultCode, ToolFailure, ToolOutcome,
+};
 
 use crate::app::App;
 use crate::config::EffectiveConfig;
@@ -22,6 +25,8 @@ use crate::tools::{Tool, ToolContext};
 pub struct DispatchResult {
     pub outcome: ToolOutcome,
     pub display: Option<Display>,
+    /// The rule by which the call was permitted, if its tool has rules.
+    pub allowed_by: Option<AllowedBy>,
     pub latency: Duration,
     /// The limit of result bytes that was in force.
     pub max_result_bytes: u64,
@@ -41,7 +46,15 @@ pub async fn dispatch(
     let max_result_bytes = now
         .version()
         .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
-    let ran = run(app, caller, &now, call, timeout).await;
+    let live = now.authority.permits(call, Timestamp::now());
+    let allowed_by = live
+        .as_ref()
+        .ok()
+        .and_then(|live| live.allowed_by().cloned());
+    let ran = match live {
+        Ok(live) => run(app, caller, &now, live, call, timeout).await,
+        Err(denied) => Err(denied.into()),
+    };
     let (outcome, display) = match ran {
         Ok((outcome, display)) => (outcome, Some(display)),
         Err(failure) => (ToolOutcome::Failed(failure), None),
@@ -51,6 +64,7 @@ pub async fn dispatch(
     DispatchResult {
         outcome,
         display,
+        allowed_by,
         latency: began.elapsed(),
         max_result_bytes,
     }
@@ -61,20 +75,21 @@ pub fn cut_off(app: &App) {
     called(app, CallKind::Failed);
 }
 
-/// Authorizes the call, writes its intent line, sends it.
+/// Writes the intent line of a permitted call, and sends it.
 async fn run(
     app: &App,
     caller: &Caller,
     now: &EffectiveConfig,
+    live: LiveTool,
     call: &ManagedCall,
     timeout: Duration,
 ) -> Result<(ToolOutcome, Display), ToolFailure> {
-    let live = now.authority.permits(call)?;
     let version = now
         .version()
         .map_err(|_| ToolFailure::canceled(call.name()))?;
     let scrubber = app.current.scrubber();
-    let line = IntentLine::new(caller.who(), jiff::Timestamp::now().to_string(), call);
+    let timestamp = Timestamp::now().to_string();
+    let line = IntentLine::new(caller.who(), timestamp, call, live.allowed_by());
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
     if let Err(error) = app
         .history
@@ -141,6 +156,6 @@ fn count(app: &App, outcome: &ToolOutcome) {
 }
 
 fn called(app: &App, kind: CallKind) {
-    let at = jiff::Timestamp::now().to_string();
+    let at = Timestamp::now().to_string();
     app.metrics.usage.call(kind, at);
 }

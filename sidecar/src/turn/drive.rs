@@ -267,6 +267,7 @@ impl Drive {
             let DispatchResult {
                 outcome,
                 display,
+                allowed_by,
                 latency,
                 max_result_bytes,
             } = dispatch(&app, &request.caller, &call, timeout).await;
@@ -274,6 +275,7 @@ impl Drive {
                 call: call.id(),
                 outcome,
                 display,
+                allowed_by,
                 latency,
                 max_result_bytes,
             })

@@ -440,7 +440,7 @@ fn arguments(manifest: String) -> Entry {
             let authority = Authority::new(Arc::new(Catalog::load(&file, Tier::Elevated)), None);
             let request = br#"{"model":"m","messages":[]}"#.to_vec();
             let request = Request::decode(Dialect::OpenaiChat, request).expect("a request");
-            let presented = PresentedTools::new(&authority, &request);
+            let presented = PresentedTools::new(&authority, &request, jiff::Timestamp::UNIX_EPOCH);
             let claw_id = ClawId {
                 name: "otter".to_owned(),
                 namespace: "pond".to_owned(),

@@ -130,7 +130,7 @@ fn arguments_are_refused_or_sent_with_one_meaning() {
     };
     fuzz("arguments of a call", &seeds, |text| {
         for (authority, names) in authorities.iter().zip(&names) {
-            let presented = PresentedTools::new(authority, &request);
+            let presented = PresentedTools::new(authority, &request, jiff::Timestamp::UNIX_EPOCH);
             for name in names {
                 DirectCall::new(&presented, &claw_id, name, text);
             }

@@ -127,7 +127,7 @@ pub fn call(
     }
     let catalog = Catalog::load(&tools, agent.max_tier);
     let authority = Authority::new(Arc::new(catalog), None);
-    match turn_decision(&authority, claw_id, tool, &filled)? {
+    match turn_decision(&authority, claw_id, tool, &filled, now)? {
         TurnDecision::NotMediated => {
             let why = "the agent has no tool at all, so that its requests pass as they are";
             outcome.because.insert(0, why.to_owned());
@@ -141,7 +141,7 @@ pub fn call(
                 .context("the arguments as executed are not JSON")?;
             outcome.arguments = Some(arguments);
             let sent = authority
-                .permits(&call)
+                .permits(&call, now)
                 .map_err(|denied| (denied.code().to_string(), denied.to_string()))
                 .and_then(|live| {
                     request(&live, &call)
@@ -214,12 +214,13 @@ fn turn_decision(
     claw_id: ClawId,
     tool: &str,
     arguments: &str,
+    now: Timestamp,
 ) -> anyhow::Result<TurnDecision> {
     const MODEL: &str = "model";
     let asked = json!({"model": MODEL, "messages": [{"role": "user", "content": "test"}]});
     let request = Request::decode(Dialect::OpenaiChat, asked.to_string().into_bytes())
         .context("the test's own request cannot be decoded")?;
-    let presented = PresentedTools::new(authority, &request);
+    let presented = PresentedTools::new(authority, &request, now);
     if presented.is_empty() {
         return Ok(TurnDecision::NotMediated);
     }

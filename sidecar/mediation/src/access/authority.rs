@@ -1,29 +1,68 @@
 //! The tools that may run now. Checked at each dispatch, just before the write-ahead line.
+//!
+//! The caller passes the time of a dispatch, and the time at which tools are presented. A turn needs
+//! no other: the rules that are open when its tools are presented decide how its calls are read, and
+//! the rules that are open at a dispatch decide whether the call runs.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use toolcrib_manifest::{Floor, Tier};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use toolcrib_manifest::{Floor, FloorRules, Tier};
 
 use crate::calls::call::ManagedCall;
 use crate::calls::outcome::{Certainty, ToolFailure, ToolOutcome};
 use crate::codes::ResultCode;
 use crate::tools::catalog::{Catalog, CatalogTool};
-use crate::tools::offer::Offer;
+use crate::tools::offer::{Offer, OfferedTool};
+use crate::tools::rules::{AllowedBy, GrantRule};
 
 /// The loaded catalog, reduced by the link's allowlist (`floor`). The floor can deny, never grant:
-/// only names of the catalog are looked up in it.
+/// only names and rules of the catalog are looked up in it.
 #[derive(Clone, Debug)]
 pub struct Authority {
+    standing: Standing,
+    offers: Offers,
+}
+
+/// The rules of the catalog that the link's allowlist leaves.
+#[derive(Clone, Debug)]
+struct Standing {
     catalog: Arc<Catalog>,
-    floor: Option<Arc<BTreeMap<String, String>>>,
+    /// `None`: everything in the catalog stands.
+    floor: Option<Arc<Allowlist>>,
+}
+
+#[derive(Debug)]
+struct Allowlist {
+    tools: BTreeMap<String, String>,
+    rules: BTreeMap<String, FloorRules>,
+}
+
+/// The offer of an authority, built once for each set of open windows.
+#[derive(Clone, Debug)]
+enum Offers {
+    /// No rule has a window.
+    Fixed(Arc<Offer>),
+    /// `None`: not built yet.
+    Timed(Arc<Mutex<Option<TimedOffer>>>),
+}
+
+/// An offer, and the time for which its windows stay as they are.
+#[derive(Clone, Debug)]
+struct TimedOffer {
     offer: Arc<Offer>,
+    from: Timestamp,
+    until: Option<Timestamp>,
 }
 
 /// The current version of a call's tool, with its current credential.
 #[derive(Clone, Debug)]
 pub struct LiveTool {
     tool: Arc<CatalogTool>,
+    allowed_by: Option<AllowedBy>,
 }
 
 /// The reason for which a call may not run, or may no longer run.
@@ -31,6 +70,10 @@ pub struct LiveTool {
 pub enum Denial {
     #[error("{tool} is no longer granted")]
     Withdrawn { tool: String },
+    #[error("{tool} is not granted at this time")]
+    Closed { tool: String },
+    #[error("{tool} is no longer granted with these arguments")]
+    Unmet { tool: String },
     #[error("{tool} has changed since it was presented")]
     Changed { tool: String },
     #[error("{tool} needs an approval, which is not available")]
@@ -41,27 +84,33 @@ pub enum Denial {
 
 impl Authority {
     pub fn new(catalog: Arc<Catalog>, floor: Option<&Floor>) -> Self {
-        let mut authority = Self {
-            catalog,
-            floor: floor.map(|floor| Arc::new(floor.tools.clone())),
-            offer: Arc::default(),
+        let floor = floor.map(|floor| {
+            Arc::new(Allowlist {
+                tools: floor.tools.clone(),
+                rules: floor.rules.clone(),
+            })
+        });
+        let standing = Standing { catalog, floor };
+        let offers = match standing.next_change(Timestamp::MIN) {
+            None => Offers::Fixed(Arc::new(standing.offer(Timestamp::MIN))),
+            Some(_) => Offers::Timed(Arc::default()),
         };
-        authority.offer = Arc::new(authority.offer_beside(&HashSet::new()));
-        authority
+        Self { standing, offers }
     }
 
     /// Returns the tool if this call may run at this moment.
-    pub fn permits(&self, call: &ManagedCall) -> Result<LiveTool, Denial> {
+    pub fn permits(&self, call: &ManagedCall, now: Timestamp) -> Result<LiveTool, Denial> {
         let tool = || call.name().to_string();
-        let Some(live) = self.catalog.get(call.name()) else {
-            return Err(match self.catalog.withheld_code(call.name()) {
+        let catalog = &self.standing.catalog;
+        let Some(live) = catalog.get(call.name()) else {
+            return Err(match catalog.withheld_code(call.name()) {
                 Some(ResultCode::UnsupportedRequirement) => {
                     Denial::UnknownRequirement { tool: tool() }
                 }
                 _ => Denial::Withdrawn { tool: tool() },
             });
         };
-        if !self.on_floor(live) {
+        if !self.standing.has(live) {
             return Err(Denial::Withdrawn { tool: tool() });
         }
         if live.digest != call.digest() {
@@ -70,24 +119,133 @@ impl Authority {
         if live.tier == Tier::Elevated {
             return Err(Denial::Elevated { tool: tool() });
         }
-        Ok(LiveTool { tool: live.clone() })
+        Ok(LiveTool {
+            allowed_by: self.standing.rule_met(live, call, now)?,
+            tool: live.clone(),
+        })
+    }
+
+    /// Returns the first time after `now` at which the offer can change by itself.
+    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        match &self.offers {
+            Offers::Fixed(_) => None,
+            Offers::Timed(_) => self.standing.next_change(now),
+        }
     }
 
     /// The tools that a request may be shown.
-    pub(crate) fn offer(&self) -> &Arc<Offer> {
-        &self.offer
+    pub(crate) fn offer(&self, now: Timestamp) -> Arc<Offer> {
+        let timed = match &self.offers {
+            Offers::Fixed(offer) => return offer.clone(),
+            Offers::Timed(timed) => timed,
+        };
+        // Locked while an offer is built, so that requests do not build it beside each other.
+        let mut timed = timed.lock();
+        if let Some(built) = timed.as_ref().filter(|built| built.holds(now)) {
+            return built.offer.clone();
+        }
+        let offer = Arc::new(self.standing.offer(now));
+        *timed = Some(TimedOffer {
+            offer: offer.clone(),
+            from: now,
+            until: self.standing.next_change(now),
+        });
+        offer
+    }
+}
+
+impl TimedOffer {
+    fn holds(&self, now: Timestamp) -> bool {
+        self.from <= now && self.until.is_none_or(|until| now < until)
+    }
+}
+
+impl Standing {
+    /// Returns true if a rule gives the tool, whatever its conditions.
+    fn has(&self, tool: &CatalogTool) -> bool {
+        if tool.rules.is_empty() {
+            return self.lists(tool);
+        }
+        self.rules(tool).next().is_some()
     }
 
-    /// The same tools, for a runner that has tools with these names.
-    pub(crate) fn offer_beside(&self, runner: &HashSet<String>) -> Offer {
-        Offer::new(&self.catalog, |tool| self.on_floor(tool), runner)
-    }
-
-    fn on_floor(&self, tool: &CatalogTool) -> bool {
+    /// Returns true if the allowlist has the tool as one that is given without conditions.
+    fn lists(&self, tool: &CatalogTool) -> bool {
         match &self.floor {
             None => true,
-            Some(floor) => floor.get(tool.name()) == Some(&tool.digest),
+            Some(floor) => floor.tools.get(tool.name()) == Some(&tool.digest),
         }
+    }
+
+    /// The rules of a tool that stand, with their indexes.
+    fn rules<'t>(&self, tool: &'t CatalogTool) -> impl Iterator<Item = (usize, &'t GrantRule)> {
+        let lists = self.lists(tool);
+        let left = self.floor.as_ref().map(|floor| {
+            let left = floor.rules.get(tool.name());
+            left.filter(|left| left.entry == tool.digest)
+        });
+        let stands = move |(_, rule): &(usize, &GrantRule)| match left {
+            None => true,
+            Some(_) if rule.rule.is_unconditional() => lists,
+            Some(left) => left.is_some_and(|left| left.rules.contains(rule.rule.digest())),
+        };
+        tool.rules.iter().enumerate().filter(stands)
+    }
+
+    /// Returns the first rule that the call meets; `None` if the tool has no rules.
+    fn rule_met(
+        &self,
+        tool: &CatalogTool,
+        call: &ManagedCall,
+        now: Timestamp,
+    ) -> Result<Option<AllowedBy>, Denial> {
+        if tool.rules.is_empty() {
+            return Ok(None);
+        }
+        let text = call.arguments().get();
+        let arguments: Value =
+            serde_json::from_str(text).expect("arguments were parsed when the call was read");
+        let mut is_open = false;
+        for (_, rule) in self.rules(tool) {
+            if !rule.rule.is_open(now) {
+                continue;
+            }
+            is_open = true;
+            if rule.check(&arguments, text).is_ok() {
+                return Ok(Some(AllowedBy::of(&rule.rule)));
+            }
+        }
+        let tool = call.name().to_string();
+        Err(match is_open {
+            true => Denial::Unmet { tool },
+            false => Denial::Closed { tool },
+        })
+    }
+
+    fn offer(&self, now: Timestamp) -> Offer {
+        Offer::new(&self.catalog, |tool| {
+            if tool.rules.is_empty() {
+                return match self.lists(tool) {
+                    true => OfferedTool::new(tool.clone(), Vec::new()),
+                    false => None,
+                };
+            }
+            let open = self.rules(tool).filter(|(_, rule)| rule.rule.is_open(now));
+            let open: Vec<usize> = open.map(|(at, _)| at).collect();
+            match open.is_empty() {
+                true => None,
+                false => OfferedTool::new(tool.clone(), open),
+            }
+        })
+    }
+
+    /// Returns the first time after `now` at which the window of a standing rule opens or closes.
+    fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let tools = self.catalog.tools().iter();
+        tools
+            .flat_map(|tool| self.rules(tool))
+            .filter_map(|(_, rule)| rule.rule.next_change(now))
+            .min()
     }
 }
 
@@ -99,14 +257,21 @@ impl LiveTool {
     pub fn catalog_tool(&self) -> &CatalogTool {
         &self.tool
     }
+
+    /// The rule that allows the call; `None` if the tool is given without conditions.
+    pub fn allowed_by(&self) -> Option<&AllowedBy> {
+        self.allowed_by.as_ref()
+    }
 }
 
 impl Denial {
     pub fn code(&self) -> ResultCode {
         match self {
-            Denial::Withdrawn { .. } | Denial::Changed { .. } | Denial::Elevated { .. } => {
-                ResultCode::PermissionDenied
-            }
+            Denial::Withdrawn { .. }
+            | Denial::Closed { .. }
+            | Denial::Changed { .. }
+            | Denial::Elevated { .. } => ResultCode::PermissionDenied,
+            Denial::Unmet { .. } => ResultCode::ConditionFailed,
             Denial::UnknownRequirement { .. } => ResultCode::UnsupportedRequirement,
         }
     }

@@ -3,15 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use toolcrib_dialect::{DeclaredTools, Dialect, Request};
 
 use crate::access::authority::Authority;
 use crate::codes::ResultCode;
-use crate::tools::catalog::CatalogTool;
 use crate::tools::names::alias;
-use crate::tools::offer::Offer;
+use crate::tools::offer::{Offer, OfferedTool};
 
-/// The presented tools, fixed for the turn, whatever is loaded meanwhile.
+/// The presented tools, with the rules that allow their calls: fixed for the turn, whatever is loaded
+/// or expires meanwhile.
 #[derive(Clone, Debug)]
 pub struct PresentedTools {
     offer: Arc<Offer>,
@@ -51,7 +52,7 @@ impl RememberedTools {
 /// The owner of a call's name.
 #[derive(Clone, Debug)]
 pub enum NameOwner<'a> {
-    Managed(&'a Arc<CatalogTool>),
+    Managed(&'a Arc<OfferedTool>),
     Runner,
     /// A tool that this agent does not get, or no longer gets, by its canonical name. A call is
     /// answered with this code, never executed and never shown to the runner.
@@ -62,14 +63,14 @@ pub enum NameOwner<'a> {
 }
 
 impl PresentedTools {
-    pub fn new(authority: &Authority, request: &Request) -> Self {
+    pub fn new(authority: &Authority, request: &Request, now: Timestamp) -> Self {
         let runner: HashSet<String> = request.tools().iter().cloned().collect();
-        let offer = authority.offer();
+        let offer = authority.offer(now);
         let yields = runner.iter().any(|name| offer.has_alias(name));
         let offer = if yields {
-            Arc::new(authority.offer_beside(&runner))
+            Arc::new(offer.beside(&runner))
         } else {
-            offer.clone()
+            offer
         };
         Self {
             offer,
@@ -84,9 +85,9 @@ impl PresentedTools {
     }
 
     /// The tools for a client that has no tools of its own.
-    pub fn alone(authority: &Authority) -> Self {
+    pub fn alone(authority: &Authority, now: Timestamp) -> Self {
         Self {
-            offer: authority.offer().clone(),
+            offer: authority.offer(now),
             runner: HashSet::new(),
             remembered: Arc::default(),
         }
@@ -165,7 +166,7 @@ impl PresentedTools {
     }
 
     /// Each tool with its alias.
-    pub fn tools(&self) -> impl Iterator<Item = (&str, &CatalogTool)> {
+    pub fn tools(&self) -> impl Iterator<Item = (&str, &OfferedTool)> {
         let tools = self.offer.tools().iter();
         tools.map(|(alias, tool)| (alias.as_str(), &**tool))
     }

@@ -1,13 +1,16 @@
 //! The arguments of a call: read strictly, checked, and prepared for execution.
 
+use serde_json::Value;
 use toolcrib_bounds::cut;
 use toolcrib_bounds::names::{reads_as, same_without_case};
 use toolcrib_dialect::json::{self, Change, Object};
 use toolcrib_manifest::Transport;
 use toolcrib_manifest::names::CLAW_ID;
+use toolcrib_rules::{Mismatch, Refusal as RulesRefusal, Rule, decide};
 
 use crate::codes::ResultCode;
-use crate::tools::catalog::CatalogTool;
+use crate::tools::offer::OfferedTool;
+use crate::tools::rules::AllowedBy;
 use crate::tools::schema::{ArgumentsRejection, MAX_KEY, Names};
 
 /// Limits the bytes of all arguments of one call.
@@ -18,6 +21,9 @@ const MAX_DEPTH: usize = 64;
 /// Limits the characters of a number. Longer numbers measure nothing, and are expensive for
 /// services.
 const MAX_NUMBER: usize = 64;
+/// Limits the bytes that a message has for each unmet condition, of which it names at most three: a
+/// result about conditions has at most 1 KiB.
+const MAX_CONDITION: usize = 240;
 
 /// The reason for which the arguments of a call do not go to the tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,11 +44,25 @@ impl Refusal {
     }
 }
 
-/// Returns the arguments as they are executed: an object that the whole schema accepts. `claw_id`
-/// is the authenticated identity, or absent. Numbers keep their digits. No lax reader can take two
-/// keys of an object for one. An HTTP service gets declared arguments only; an MCP server checks
-/// them itself.
-pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<String, Refusal> {
+/// The arguments as they are executed, and the rule that allows them.
+#[derive(Debug)]
+pub(crate) struct ExecutedArguments {
+    pub text: String,
+    /// `None` if the tool has no rules.
+    pub allowed_by: Option<AllowedBy>,
+}
+
+/// Returns the arguments as they are executed: an object that the whole schema accepts, and that
+/// meets a rule of the tool, if it has rules. `claw_id` is the authenticated identity, or absent.
+/// Pinned arguments that are left out are filled in. Numbers keep their digits. No lax reader can
+/// take two keys of an object for one. An HTTP service gets declared arguments only; an MCP server
+/// checks them itself.
+pub(crate) fn executed(
+    text: &str,
+    offered: &OfferedTool,
+    claw_id: &str,
+) -> Result<ExecutedArguments, Refusal> {
+    let tool = offered.catalog_tool();
     let text = match text.trim_ascii() {
         "" => "{}",
         text => text,
@@ -58,25 +78,138 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
     strict(text, MAX_DEPTH)?;
     let identified = identified(text, claw_id)?;
     let declared = tool.schema.declares_claw_id();
-    let executed = top_level(&identified, declared, claw_id)?;
-    let value = serde_json::from_str(&executed)
+    let mut executed = top_level(&identified, declared, claw_id)?;
+    let value: Value = serde_json::from_str(&executed)
         .map_err(|_| Refusal::invalid("arguments hold a number that is out of range"))?;
     let names = match tool.tool.execution.transport {
         Transport::Http => Names::Declared,
         Transport::Mcp => Names::Unambiguous,
     };
-    tool.schema
-        .check_arguments(&value, &executed, names)
-        .map_err(|rejected| match rejected {
-            ArgumentsRejection::Unusable => Refusal {
+    let fits = |value: &Value| tool.schema.check_arguments(value, &executed, names);
+    let mut allowed_by = None;
+    if tool.rules.is_empty() {
+        fits(&value).map_err(Refusal::from)?;
+    } else {
+        let (rule, filled) = decided(offered, &value, &executed, fits)?;
+        allowed_by = rule;
+        if !filled.is_empty() {
+            executed = with_pins(&executed, &filled)?;
+        }
+    }
+    // A path template with `{claw_id}` takes the value even if a closed schema does not declare it.
+    if !declared && tool.claw_id_in_path() {
+        executed = top_level(&executed, true, claw_id)?;
+    }
+    Ok(ExecutedArguments {
+        text: executed,
+        allowed_by,
+    })
+}
+
+/// Names and JSON texts of arguments.
+type Pins<'r> = Vec<(&'r str, String)>;
+
+/// Decides arguments by the rules of the offer: the first rule that they meet, and the pinned
+/// arguments to fill in.
+fn decided<'o>(
+    offered: &'o OfferedTool,
+    arguments: &Value,
+    text: &str,
+    fits: impl Fn(&Value) -> Result<(), ArgumentsRejection>,
+) -> Result<(Option<AllowedBy>, Pins<'o>), Refusal> {
+    let rules: Vec<&Rule> = offered.rules().map(|it| &it.rule).collect();
+    // By address, since equal rules of several grants have the same digest.
+    let meets = |rule: &Rule, arguments: &Value| {
+        let found = offered.rules().find(|it| std::ptr::eq(&it.rule, rule));
+        found.map_or(Err(Mismatch::Unchecked), |it| it.check(arguments, text))
+    };
+    let decision = decide(&rules, arguments, meets, fits).map_err(|refusal| match refusal {
+        RulesRefusal::Arguments(rejected) => Refusal::from(rejected),
+        RulesRefusal::NoRule => Refusal {
+            code: ResultCode::PermissionDenied,
+            message: format!("{} is not granted at this time", offered.name()),
+            place: None,
+        },
+        RulesRefusal::Ambiguous { names } => ambiguous(&names),
+        RulesRefusal::Unmet(mismatches) => unmet(&mismatches),
+    })?;
+    let met = decision.met.first().copied().map(AllowedBy::of);
+    let filled = decision.filled.into_iter();
+    Ok((
+        met,
+        filled
+            .map(|(name, value)| (name, value.to_owned()))
+            .collect(),
+    ))
+}
+
+/// Adds pinned arguments, with the bytes of the files.
+fn with_pins(text: &str, pins: &Pins<'_>) -> Result<String, Refusal> {
+    let object = Object::scan(text).map_err(|_| Refusal::invalid("arguments are not JSON"))?;
+    let filled = object.edit(text, |_| Change::Keep, pins);
+    let object = Object::scan(&filled).map_err(|_| Refusal::invalid("arguments are not JSON"))?;
+    // The model may have written a name that differs from a pinned one in case only.
+    unambiguous(&object)?;
+    Ok(filled)
+}
+
+fn ambiguous(names: &[String]) -> Refusal {
+    let named: Vec<String> = names.iter().take(3).map(|name| quoted(name)).collect();
+    Refusal {
+        code: ResultCode::AmbiguousArguments,
+        message: format!(
+            "{} may have one of several values, and none was written: write it",
+            named.join(" and ")
+        ),
+        place: None,
+    }
+}
+
+/// Says what to change, for the nearest rules. Values of pinned arguments are not the model's to
+/// know, so no message has one.
+fn unmet(mismatches: &[Mismatch]) -> Refusal {
+    let advice: Vec<String> = mismatches
+        .iter()
+        .map(|it| cut(&advice(it), MAX_CONDITION).into_owned())
+        .collect();
+    Refusal {
+        code: ResultCode::ConditionFailed,
+        message: format!(
+            "not granted with these arguments: {}",
+            advice.join("; or, under another grant, ")
+        ),
+        place: None,
+    }
+}
+
+fn advice(mismatch: &Mismatch) -> String {
+    match mismatch {
+        Mismatch::Pinned { name } => format!("{} is fixed: leave it out", quoted(name)),
+        Mismatch::Schema { message, path, .. } => match path.strip_prefix('/') {
+            Some(path) => format!("{}: {message}", quoted(path)),
+            None => message.clone(),
+        },
+        Mismatch::Rounded { number } => {
+            format!("the number {number} has too many digits to be checked: write at most 15")
+        }
+        Mismatch::Unchecked => "they cannot be checked: write less".to_owned(),
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("`{}`", cut(name, MAX_KEY))
+}
+
+impl From<ArgumentsRejection> for Refusal {
+    fn from(rejected: ArgumentsRejection) -> Self {
+        match rejected {
+            ArgumentsRejection::Unusable => Self {
                 code: ResultCode::UnsupportedTool,
                 message: "the tool's schema cannot be used".into(),
                 place: None,
             },
-            ArgumentsRejection::TooLarge => {
-                Refusal::invalid("arguments are too large to be checked")
-            }
-            ArgumentsRejection::Rounded { number } => Refusal::invalid(format!(
+            ArgumentsRejection::TooLarge => Self::invalid("arguments are too large to be checked"),
+            ArgumentsRejection::Rounded { number } => Self::invalid(format!(
                 "the number {number} has more digits than a 64-bit float keeps, and the tool's \
                  schema compares numbers: write it with at most 15 digits"
             )),
@@ -84,17 +217,13 @@ pub(crate) fn executed(text: &str, tool: &CatalogTool, claw_id: &str) -> Result<
                 message,
                 path,
                 rule,
-            } => Refusal {
+            } => Self {
                 code: ResultCode::SchemaValidation,
                 message,
                 place: Some((path, rule)),
             },
-        })?;
-    // A path template with `{claw_id}` takes the value even if a closed schema does not declare it.
-    if !declared && tool.claw_id_in_path() {
-        return top_level(&executed, true, claw_id);
+        }
     }
-    Ok(executed)
 }
 
 /// Refuses repeated keys (two readers could differ), long strings and numbers, and deep nesting.

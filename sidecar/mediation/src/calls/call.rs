@@ -6,7 +6,8 @@ use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 use crate::calls::arguments::{self, Refusal};
 use crate::calls::claw_id::ClawId;
 use crate::codes::ResultCode;
-use crate::tools::catalog::CatalogTool;
+use crate::tools::offer::OfferedTool;
+use crate::tools::rules::AllowedBy;
 
 /// One call within its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +29,8 @@ pub struct ManagedCall {
     pub(crate) tier: Tier,
     pub(crate) read_only: bool,
     pub(crate) grant: Option<GrantRef>,
+    /// The rule that its arguments met when the tool was presented.
+    pub(crate) allowed_by: Option<AllowedBy>,
     pub(crate) digest: String,
     pub(crate) claw_id: String,
 }
@@ -45,7 +48,9 @@ impl Unready {
     pub(crate) fn is_in_arguments(&self) -> bool {
         match self {
             Unready::Elevated => false,
-            Unready::Refused(refusal) => refusal.code != ResultCode::UnsupportedTool,
+            Unready::Refused(refusal) => {
+                ![ResultCode::UnsupportedTool, ResultCode::PermissionDenied].contains(&refusal.code)
+            }
         }
     }
 }
@@ -55,31 +60,33 @@ impl ManagedCall {
     pub(crate) fn read(
         id: CallId,
         arguments: &str,
-        tool: &CatalogTool,
+        offered: &OfferedTool,
         claw_id: &ClawId,
     ) -> Result<Self, Unready> {
+        let tool = offered.catalog_tool();
         if tool.tier == Tier::Elevated {
             return Err(Unready::Elevated);
         }
         let claw_id = claw_id.towards(&tool.tool);
-        let executed = arguments::executed(arguments, tool, &claw_id)
-            .and_then(|text| {
-                RawJson::from_text(text).map_err(|_| Refusal {
-                    code: ResultCode::InvalidArguments,
-                    message: "arguments are not JSON".into(),
-                    place: None,
-                })
+        let executed = arguments::executed(arguments, offered, &claw_id);
+        let executed = executed.map_err(Unready::Refused)?;
+        let arguments = RawJson::from_text(executed.text).map_err(|_| {
+            Unready::Refused(Refusal {
+                code: ResultCode::InvalidArguments,
+                message: "arguments are not JSON".into(),
+                place: None,
             })
-            .map_err(Unready::Refused)?;
+        })?;
         Ok(Self {
             id,
             name: tool.name().to_string(),
-            arguments: executed,
+            arguments,
             service: tool.tool.execution.service.clone(),
             transport: tool.tool.execution.transport,
             tier: tool.tier,
             read_only: tool.is_read_only(),
             grant: tool.tool.extension.grant.clone(),
+            allowed_by: executed.allowed_by,
             digest: tool.digest.clone(),
             claw_id,
         })
@@ -115,6 +122,7 @@ impl ManagedCall {
         self.read_only
     }
 
+    /// The grant of the tool's entry; a tool with rules has one for each ([`crate::LiveTool`]).
     pub fn grant(&self) -> Option<&GrantRef> {
         self.grant.as_ref()
     }

@@ -15,6 +15,7 @@ use crate::calls::trace::{DuplicateOf, TraceCall};
 use crate::codes::ResultCode;
 use crate::text::display::Display;
 use crate::tools::catalog::CatalogTool;
+use crate::tools::rules::AllowedBy;
 
 /// A call that gets its result from the mediator.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct CallState {
     pub(crate) compiled: bool,
     pub(crate) tool: Option<Arc<CatalogTool>>,
     pub(crate) arguments: RawJson,
+    /// The rule that allowed the call: at its dispatch, or before, when it was read.
+    pub(crate) allowed_by: Option<AllowedBy>,
     pub(crate) phase: CallPhase,
 }
 
@@ -34,6 +37,15 @@ pub(crate) enum CallPhase {
     /// The call, and the time of its dispatch.
     Running(ManagedCall, Duration),
     Answered(CallResult),
+}
+
+/// The end of a dispatch.
+#[derive(Debug)]
+pub(crate) struct CallFinish<'o> {
+    pub(crate) outcome: &'o ToolOutcome,
+    pub(crate) display: Option<Display>,
+    pub(crate) allowed_by: Option<AllowedBy>,
+    pub(crate) latency: Duration,
 }
 
 #[derive(Debug)]
@@ -66,6 +78,13 @@ impl CallResult {
 }
 
 impl CallState {
+    /// Makes a read call wait for its dispatch.
+    pub(crate) fn wait(&mut self, call: ManagedCall) {
+        self.arguments = call.arguments.clone();
+        self.allowed_by = call.allowed_by.clone();
+        self.phase = CallPhase::Waiting(call);
+    }
+
     /// Returns the call to dispatch, if it still waits.
     pub(crate) fn start(&mut self, now: Duration) -> Option<ManagedCall> {
         let CallPhase::Waiting(call) = &self.phase else {
@@ -77,14 +96,15 @@ impl CallState {
     }
 
     /// Stores the outcome of a running call.
-    pub(crate) fn finish(
-        &mut self,
-        outcome: &ToolOutcome,
-        display: Option<Display>,
-        latency: Duration,
-        max_bytes: usize,
-    ) -> Certainty {
+    pub(crate) fn finish(&mut self, finish: CallFinish<'_>, max_bytes: usize) -> Certainty {
+        let CallFinish {
+            outcome,
+            display,
+            allowed_by,
+            latency,
+        } = finish;
         let certainty = outcome.certainty();
+        self.allowed_by = allowed_by;
         let repeatable = self.tool.as_ref().is_some_and(|it| it.is_repeatable());
         self.phase = CallPhase::Answered(CallResult {
             result: outcome.result(&self.name, repeatable, max_bytes),
@@ -143,7 +163,11 @@ impl CallState {
                 .unwrap_or_default(),
             tier: tool.map(|tool| tool.tier),
             read_only: tool.map(|tool| tool.is_read_only()),
-            grant: tool.and_then(|tool| tool.tool.extension.grant.clone()),
+            grant: match &self.allowed_by {
+                Some(allowed_by) => Some(allowed_by.grant.clone()),
+                None => tool.and_then(|tool| tool.tool.extension.grant.clone()),
+            },
+            rule: self.allowed_by.as_ref().map(|it| it.rule.clone()),
             executed: answered.executed,
             duplicate: answered.duplicate,
             connection: answered.connection.clone(),

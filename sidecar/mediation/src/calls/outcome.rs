@@ -239,7 +239,7 @@ impl ToolOutcome {
             (Certainty::Unreached | Certainty::Transient, _) => true,
             (Certainty::Unclear, _) => repeatable,
             (Certainty::NeverRan, ToolOutcome::Failed(failure)) => {
-                failure.code == ResultCode::InvalidArguments
+                [ResultCode::InvalidArguments, ResultCode::ConditionFailed].contains(&failure.code)
             }
             (Certainty::NeverRan | Certainty::Ran, _) => false,
         }

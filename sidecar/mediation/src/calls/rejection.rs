@@ -7,14 +7,15 @@ use crate::calls::call_state::CallResult;
 use crate::calls::outcome::error_result;
 use crate::calls::trace::DuplicateOf;
 use crate::codes::ResultCode;
-use crate::tools::catalog::CatalogTool;
+use crate::tools::offer::OfferedTool;
 
 /// From this failure on, the schema is no longer repeated.
 const RETRIES_EXHAUSTED_AT: u32 = 3;
 
 /// The result for a call that cannot be executed. `failures` counts the failed validations of this
-/// tool, this one included; the first two results repeat the schema.
-pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -> CallResult {
+/// tool, this one included; the first two results repeat the schema, unless it is the conditions of
+/// the grants that refuse the call.
+pub(crate) fn unready_result(tool: &OfferedTool, why: &Unready, failures: u32) -> CallResult {
     let refusal = match why {
         Unready::Elevated => {
             let message = format!("{} needs an approval, which is not available", tool.name());
@@ -23,7 +24,7 @@ pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -
         }
         Unready::Refused(refusal) => refusal,
     };
-    if refusal.code == ResultCode::UnsupportedTool {
+    if !why.is_in_arguments() {
         let result = error_result(refusal.code, &refusal.message, None, None);
         return CallResult::rejected(result, true);
     }
@@ -33,8 +34,10 @@ pub(crate) fn unready_result(tool: &CatalogTool, why: &Unready, failures: u32) -
         details.push(("path", json::quote(path)));
         details.push(("rule", json::quote(rule)));
     }
-    if !exhausted {
-        details.push(("schema", tool.shown_schema.clone()));
+    let is_condition =
+        [ResultCode::ConditionFailed, ResultCode::AmbiguousArguments].contains(&refusal.code);
+    if !exhausted && !is_condition {
+        details.push(("schema", tool.shown_schema().to_owned()));
     }
     let code = if exhausted {
         ResultCode::RetriesExhausted
@@ -59,6 +62,8 @@ pub(crate) fn order_result(code: ResultCode) -> String {
         }
         ResultCode::InvalidArguments
         | ResultCode::SchemaValidation
+        | ResultCode::ConditionFailed
+        | ResultCode::AmbiguousArguments
         | ResultCode::PermissionDenied
         | ResultCode::RetriesExhausted
         | ResultCode::ApprovalDenied
@@ -105,6 +110,8 @@ pub(crate) fn unknown_result(code: ResultCode, name: &str) -> String {
         }
         ResultCode::InvalidArguments
         | ResultCode::SchemaValidation
+        | ResultCode::ConditionFailed
+        | ResultCode::AmbiguousArguments
         | ResultCode::RetriesExhausted
         | ResultCode::ApprovalDenied
         | ResultCode::ApprovalTimeout

@@ -83,6 +83,9 @@ pub struct TraceCall {
     pub read_only: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantRef>,
+    /// Digest of the grant's rule that allowed the call, if the tool has rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     /// True if the call was sent to a service.
     pub executed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use toolcrib_manifest::{Annotations, Policy, Tier, Tool, ToolsFile, WithheldItem};
+use toolcrib_manifest::{Annotations, Policy, Tier, Tool, ToolsFile, WithheldItem, names};
 
 use crate::codes::ResultCode;
+use crate::tools::rules::GrantRule;
 use crate::tools::schema::{ArgumentsRejection, Schema, Validators, shown_schema};
 
 /// The tools of one `tools.json`, by canonical name.
@@ -26,8 +27,11 @@ pub struct CatalogTool {
     pub annotations: Annotations,
     /// Digest of the tool as it was reviewed and granted; equal digests are the same tool.
     pub digest: String,
-    /// The schema without `claw_id`, as the model sees it.
+    /// The schema without `claw_id`, as a model sees it if no rule narrows it.
     pub(crate) shown_schema: String,
+    /// The rules that give the tool, in the order of the file. None: the tool is given without
+    /// conditions.
+    pub(crate) rules: Vec<GrantRule>,
     pub(crate) schema: Schema,
     output_schema: Option<Schema>,
 }
@@ -108,8 +112,18 @@ impl Catalog {
 
 impl CatalogTool {
     fn read(tool: &Tool, max_tier: Tier, validators: &Arc<Validators>) -> Result<Self, ResultCode> {
-        // This release knows no `requires` restriction, so any name in it withholds the tool.
-        if !tool.extension.requires.is_empty() {
+        let understood = |name: &String| name == names::RULES;
+        if !tool.extension.requires.iter().all(understood) {
+            return Err(ResultCode::UnsupportedRequirement);
+        }
+        let entries = &tool.extension.rules;
+        let rules: Vec<GrantRule> = entries
+            .iter()
+            .filter_map(|entry| GrantRule::read(entry, validators))
+            .collect();
+        // Without a rule that can be met, an empty list would mean that there are no conditions.
+        let is_conditional = !entries.is_empty() || !tool.extension.requires.is_empty();
+        if is_conditional && rules.is_empty() {
             return Err(ResultCode::UnsupportedRequirement);
         }
         let tier = match &tool.extension.tier {
@@ -145,6 +159,7 @@ impl CatalogTool {
                 .clone()
                 .unwrap_or_else(|| own_digest(tool)),
             shown_schema: shown,
+            rules,
             schema,
             output_schema,
         })
@@ -153,11 +168,6 @@ impl CatalogTool {
     /// Canonical name, `surface.tool`.
     pub fn name(&self) -> &str {
         &self.tool.name
-    }
-
-    /// The schema for a model or a client, without `claw_id`, which the mediator supplies.
-    pub fn shown_schema(&self) -> &str {
-        &self.shown_schema
     }
 
     /// Returns true if the tool only reads: its tier or its annotation says so, and its method

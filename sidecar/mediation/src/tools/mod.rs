@@ -3,4 +3,5 @@
 pub(crate) mod catalog;
 pub(crate) mod names;
 pub(crate) mod offer;
+pub(crate) mod rules;
 pub(crate) mod schema;

@@ -17,11 +17,13 @@ use toolcrib_manifest::{Policy, Streaming};
 use crate::access::partition::{Partition, partition};
 use crate::access::presented::{NameOwner, PresentedTools};
 use crate::calls::call::{CallId, ManagedCall};
+use crate::calls::call_state::CallFinish;
 use crate::calls::claw_id::ClawId;
 use crate::calls::outcome::ToolOutcome;
 use crate::calls::trace::{TraceRound, TurnRecord};
 use crate::codes::{RunnerCode, RunnerError};
 use crate::text::display::Display;
+use crate::tools::rules::AllowedBy;
 
 pub(crate) mod continuity;
 pub(crate) mod feeds;
@@ -71,6 +73,8 @@ pub enum Event {
         outcome: ToolOutcome,
         /// A line for people, if the tool gave one.
         display: Option<Display>,
+        /// The rule by which the dispatch was permitted, if the tool has rules.
+        allowed_by: Option<AllowedBy>,
         latency: Duration,
         /// The limit of result bytes that was in force at its dispatch.
         max_result_bytes: u64,
@@ -318,9 +322,18 @@ impl Turn {
                 call,
                 outcome,
                 display,
+                allowed_by,
                 latency,
                 max_result_bytes,
-            } => self.tool_finished(call, &outcome, display, latency, max_result_bytes),
+            } => {
+                let finish = CallFinish {
+                    outcome: &outcome,
+                    display,
+                    allowed_by,
+                    latency,
+                };
+                self.tool_finished(call, finish, max_result_bytes)
+            }
             Event::KeepaliveDue => return self.keepalive(),
             Event::Deadline => self.fail(self.timed_out()),
             Event::RunnerGone => self.abandon(),
@@ -430,9 +443,7 @@ impl Turn {
     fn tool_finished(
         &mut self,
         call: CallId,
-        outcome: &ToolOutcome,
-        display: Option<Display>,
-        latency: Duration,
+        finish: CallFinish<'_>,
         max_result_bytes: u64,
     ) -> Vec<Effect> {
         let State::Executing(round) = &mut self.state else {
@@ -441,15 +452,8 @@ impl Turn {
         // A limit that was raised meanwhile applies from the next turn on.
         let max_bytes = self.policy.max_tool_result_bytes.min(max_result_bytes);
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-        if !round.finished(
-            call,
-            outcome,
-            display,
-            latency,
-            max_bytes.max(1),
-            &mut self.repetitions,
-        ) || round.running()
-        {
+        let max_bytes = max_bytes.max(1);
+        if !round.finished(call, finish, max_bytes, &mut self.repetitions) || round.running() {
             return Vec::new();
         }
         self.advance()

@@ -10,13 +10,13 @@ use super::repetition::{Key, Repetitions};
 use crate::access::partition::{OwnedCall, Partition};
 use crate::access::presented::{NameOwner, PresentedTools};
 use crate::calls::call::{CallId, ManagedCall, RunnerCall};
-use crate::calls::call_state::{CallPhase, CallResult, CallState, as_json};
-use crate::calls::outcome::{Certainty, ToolOutcome};
+use crate::calls::call_state::{CallFinish, CallPhase, CallResult, CallState, as_json};
+use crate::calls::outcome::Certainty;
 use crate::calls::rejection::{duplicate_result, order_result, unknown_result, unready_result};
 use crate::calls::trace::{TraceRound, TraceUsage};
 use crate::codes::ResultCode;
-use crate::text::display::Display;
 use crate::tools::catalog::CatalogTool;
+use crate::tools::offer::OfferedTool;
 
 /// Limits the calls of one group: enough to hide latency, too few to flood a service.
 const MAX_PARALLEL: usize = 8;
@@ -40,7 +40,7 @@ pub(super) struct MediatorCall {
 
 #[derive(Debug)]
 enum ToolLookup {
-    Tool(Arc<CatalogTool>),
+    Tool(Arc<OfferedTool>),
     /// A tool that the agent does not get, by its canonical name.
     Denied(String, ResultCode),
     Unknown,
@@ -127,7 +127,10 @@ impl Turn {
         let call = &reply.calls()[mediator_call.index];
         let written = as_json(&call.arguments);
         let (name, tool) = match &mediator_call.tool {
-            ToolLookup::Tool(tool) => (tool.name().to_string(), Some(tool.clone())),
+            ToolLookup::Tool(tool) => {
+                let tool = tool.catalog_tool().clone();
+                (tool.name().to_string(), Some(tool))
+            }
             ToolLookup::Denied(canonical, _) => (canonical.clone(), None),
             ToolLookup::Unknown => (call.name.clone(), None),
         };
@@ -137,6 +140,7 @@ impl Turn {
             compiled: !matches!(mediator_call.tool, ToolLookup::Unknown),
             tool,
             arguments: written,
+            allowed_by: None,
             phase: CallPhase::Answered(CallResult::rejected(String::new(), false)),
         };
         let executable = match (order, mediator_call.tool) {
@@ -152,10 +156,7 @@ impl Turn {
             (None, ToolLookup::Tool(tool)) => self.ready(mediator_call.index, call, &tool),
         };
         match executable {
-            Ok(call) => {
-                state.arguments = call.arguments.clone();
-                state.phase = CallPhase::Waiting(call);
-            }
+            Ok(call) => state.wait(call),
             Err(answered) => state.phase = CallPhase::Answered(answered),
         }
         state
@@ -165,7 +166,7 @@ impl Turn {
         &mut self,
         index: usize,
         call: &RawCall,
-        tool: &CatalogTool,
+        tool: &OfferedTool,
     ) -> Result<ManagedCall, CallResult> {
         let round = self.rounds;
         let id = CallId { round, index };
@@ -224,9 +225,7 @@ impl Round {
     pub(super) fn finished(
         &mut self,
         id: CallId,
-        outcome: &ToolOutcome,
-        display: Option<Display>,
-        latency: Duration,
+        finish: CallFinish<'_>,
         max_bytes: usize,
         repetitions: &mut Repetitions,
     ) -> bool {
@@ -241,7 +240,7 @@ impl Round {
             CallPhase::Running(call, _) => Key::of(call),
             CallPhase::Waiting(_) | CallPhase::Answered(_) => return false,
         };
-        let certainty = state.finish(outcome, display, latency, max_bytes);
+        let certainty = state.finish(finish, max_bytes);
         if certainty != Certainty::NeverRan {
             repetitions.executed(key, self.number, certainty);
         }
@@ -314,8 +313,7 @@ fn terminal(tool: &Arc<CatalogTool>) -> bool {
 
 /// Detects a terminal call before other calls (the runner's `hidden` ones included): nothing runs.
 fn out_of_order(calls: &[MediatorCall], hidden: usize) -> Option<ResultCode> {
-    let is_terminal =
-        |call: &MediatorCall| matches!(&call.tool, ToolLookup::Tool(tool) if terminal(tool));
+    let is_terminal = |call: &MediatorCall| matches!(&call.tool, ToolLookup::Tool(tool) if terminal(tool.catalog_tool()));
     let last = calls.len().checked_sub(1)?;
     calls
         .iter()
@@ -332,6 +330,7 @@ fn runner_call_state(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>
         compiled: false,
         tool: None,
         arguments: as_json(&reply.calls()[call.index].arguments),
+        allowed_by: None,
         phase: CallPhase::Answered(CallResult::rejected(order_result(code), false)),
     }
 }

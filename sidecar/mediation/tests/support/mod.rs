@@ -7,10 +7,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolcrib_dialect::{Dialect, Reply, Request};
-use toolcrib_manifest::{Policy, Streaming, Tier, ToolsFile};
+use toolcrib_manifest::{Floor, FloorRules, Policy, Streaming, Tier, ToolsFile};
 use toolcrib_mediation::*;
+
+/// The time of a test in which no window opens or closes.
+pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 pub const DIALECT: Dialect = Dialect::OpenaiChat;
 
@@ -48,6 +52,55 @@ pub fn authority() -> Authority {
     static CATALOG: LazyLock<Arc<Catalog>> =
         LazyLock::new(|| Arc::new(Catalog::load(&tools(), Tier::Elevated)));
     Authority::new(CATALOG.clone(), None)
+}
+
+/// pay (account, amount, note), which these rules of the files give.
+pub fn ruled(rules: &Value) -> ToolsFile {
+    let conditional = |rule: &Value| {
+        ["pin", "arguments", "not_before", "not_after"]
+            .iter()
+            .any(|name| rule.get(name).is_some())
+    };
+    let all_conditional = rules.as_array().unwrap().iter().all(conditional);
+    let requires = if all_conditional {
+        json!(["rules/1"])
+    } else {
+        json!([])
+    };
+    let text = json!({"version": 1, "tools": [{
+        "name": "pond.pay", "description": "pay of the pond",
+        "inputSchema": {"type": "object", "required": ["account", "amount"],
+            "properties": {"account": {"type": "string"}, "amount": {"type": "number"},
+                "note": {"type": "string"}},
+            "additionalProperties": false},
+        "execution": {"transport": "http", "service": "pond", "base_url": "http://pond.test:80",
+            "method": "POST", "path": "/pay"},
+        "x-toolcrib": {"tier": "System", "grant": {"namespace": "pond", "name": "swim"},
+            "entry_digest": "v1:pay", "requires": requires, "rules": rules},
+    }]});
+    serde_json::from_str(&text.to_string()).unwrap()
+}
+
+/// An allowlist with these rules of `pond.pay`, or with the tool itself.
+pub fn floor(tools: &[&str], rules: &[String]) -> Floor {
+    let entry = || "v1:pay".to_string();
+    Floor {
+        tools: tools
+            .iter()
+            .map(|name| (name.to_string(), entry()))
+            .collect(),
+        rules: [(
+            "pond.pay".to_string(),
+            FloorRules {
+                entry: entry(),
+                rules: rules.iter().cloned().collect(),
+            },
+        )]
+        .into(),
+        feeds: vec![],
+        providers: vec![],
+        models: None,
+    }
 }
 
 pub fn policy() -> Policy {
@@ -142,7 +195,7 @@ pub fn results(body: &Value) -> Vec<String> {
 }
 
 pub fn config(request: Request, policy: Policy) -> TurnConfig {
-    let presented = PresentedTools::new(&authority(), &request);
+    let presented = PresentedTools::new(&authority(), &request, NOW);
     TurnConfig {
         request,
         presented,
@@ -193,6 +246,7 @@ pub fn run(
                         call: call.id(),
                         outcome: outcome(call),
                         display: None,
+                        allowed_by: None,
                         latency: Duration::from_millis(7),
                         max_result_bytes: u64::MAX,
                     }));

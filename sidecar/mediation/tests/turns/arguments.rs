@@ -98,7 +98,7 @@ fn claw_id_fills_the_path_even_if_the_schema_omits_it() {
             let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
             let authority = Authority::new(std::sync::Arc::new(catalog), None);
             let mut config = config(request(json!({})), policy());
-            config.presented = PresentedTools::new(&authority, &config.request);
+            config.presented = PresentedTools::new(&authority, &config.request, NOW);
             let replies = vec![reply(&[("pond__depth", said)], ""), reply(&[], "end")];
             let run = run(config, replies, |call| {
                 let call = http_call(&file.tools[0], call.arguments(), call.claw_id());
@@ -175,7 +175,7 @@ fn a_bound_on_numbers_is_not_evaded_by_digits_that_a_float_drops() {
         let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
         let authority = Authority::new(std::sync::Arc::new(catalog), None);
         let mut config = config(request(json!({})), policy());
-        config.presented = PresentedTools::new(&authority, &config.request);
+        config.presented = PresentedTools::new(&authority, &config.request, NOW);
         let replies = vec![reply(&[("pond__depth", arguments)], ""), reply(&[], "end")];
         run(config, replies, |_| responded(200, "1"))
             .results()
@@ -212,7 +212,7 @@ fn schemas_that_explode_are_not_evaluated() {
         let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
         let authority = Authority::new(std::sync::Arc::new(catalog), None);
         let mut config = config(request(json!({})), policy());
-        config.presented = PresentedTools::new(&authority, &config.request);
+        config.presented = PresentedTools::new(&authority, &config.request, NOW);
         let replies = vec![reply(&[("pond__depth", arguments)], ""), reply(&[], "end")];
         run(config, replies, |_| responded(200, "1"))
             .results()

@@ -79,6 +79,7 @@ fn an_error_after_a_call_tells_clients_not_to_retry() {
                             call: call.id(),
                             outcome: responded(200, "1"),
                             display: None,
+                            allowed_by: None,
                             latency: Duration::ZERO,
                             max_result_bytes: u64::MAX,
                         },

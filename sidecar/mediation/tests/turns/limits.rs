@@ -101,6 +101,7 @@ fn a_result_is_cut_at_the_lower_limit() {
                 call: calls[0].id(),
                 outcome: responded(200, "0123456789abcdef"),
                 display: None,
+                allowed_by: None,
                 latency: Duration::ZERO,
                 max_result_bytes: at_dispatch,
             },

@@ -122,7 +122,7 @@ fn aliases_are_short_distinct_and_yield_to_the_runners_tools() {
 
     let taken =
         request(json!({"tools": [{"type": "function", "function": {"name": "pond__depth"}}]}));
-    let presented = PresentedTools::new(&authority(), &taken);
+    let presented = PresentedTools::new(&authority(), &taken, NOW);
     assert!(matches!(
         presented.resolve("pond__depth"),
         NameOwner::Runner

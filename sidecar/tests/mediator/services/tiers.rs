@@ -20,10 +20,13 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
         namespace: "pond".into(),
     };
     let arguments = r#"{"symbol":"OTR"}"#;
-    let presented = PresentedTools::alone(&now.authority);
+    let presented = PresentedTools::alone(&now.authority, jiff::Timestamp::UNIX_EPOCH);
     let mut call = DirectCall::new(&presented, &claw_id, tool, arguments);
     let call = call.start(Duration::ZERO).unwrap();
-    let live = now.authority.permits(&call).unwrap();
+    let live = now
+        .authority
+        .permits(&call, jiff::Timestamp::UNIX_EPOCH)
+        .unwrap();
     let context = ToolContext {
         arguments: call.arguments(),
         claw_id: call.claw_id(),

@@ -170,7 +170,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
         let catalog = Catalog::load(&file, toolcrib_manifest::Tier::Elevated);
         let authority = Authority::new(Arc::new(catalog), None);
         let (mut turn, _) = Turn::start(TurnConfig {
-            presented: PresentedTools::new(&authority, &request()),
+            presented: PresentedTools::new(&authority, &request(), jiff::Timestamp::UNIX_EPOCH),
             request: request(),
             policy: Policy::default(),
             streaming: Streaming::Buffered,
@@ -206,6 +206,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
                         }
                         .into(),
                         display: None,
+                        allowed_by: None,
                         latency: Duration::ZERO,
                         max_result_bytes: u64::MAX,
                     },
@@ -223,14 +224,22 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
 fn effective(now: &EffectiveConfig) -> BTreeSet<String> {
     let mut may = BTreeSet::new();
     for call in CALLS.iter() {
-        if now.authority.permits(call).is_ok() {
+        if now
+            .authority
+            .permits(call, jiff::Timestamp::UNIX_EPOCH)
+            .is_ok()
+        {
             may.insert(format!("call {} {}", call.name(), call.digest()));
         }
     }
-    let presented = PresentedTools::new(&now.authority, &request());
+    let presented = PresentedTools::new(&now.authority, &request(), jiff::Timestamp::UNIX_EPOCH);
     for name in TOOLS {
         if let NameOwner::Managed(tool) = presented.resolve(&format!("desk__{name}")) {
-            may.insert(format!("offer {} {}", tool.name(), tool.digest));
+            may.insert(format!(
+                "offer {} {}",
+                tool.name(),
+                tool.catalog_tool().digest
+            ));
         }
     }
     may.extend(now.feeds().map(|feed| format!("feed desk/{}", feed.name)));

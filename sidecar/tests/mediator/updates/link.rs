@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::support::{Answer, Fake, World, calls, chat, says, until, within};
+use crate::support::{Answer, Fake, Files, World, calls, chat, says, until, within};
 
 const TOKEN: &str = "link-token-1";
 
@@ -18,6 +18,14 @@ async fn linked(operator: &Fake, answers: Vec<Value>) -> (World, tempfile::Named
 }
 
 async fn linked_to(operator: &Fake) -> (World, tempfile::NamedTempFile) {
+    linked_by(operator, |_| {}).await
+}
+
+/// An agent with these files, whose link is `operator`.
+pub(super) async fn linked_by(
+    operator: &Fake,
+    edit: impl FnOnce(&mut Files),
+) -> (World, tempfile::NamedTempFile) {
     let token = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(token.path(), format!("{TOKEN}\n")).unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
@@ -31,6 +39,7 @@ async fn linked_to(operator: &Fake) -> (World, tempfile::NamedTempFile) {
     let world = World::start_with(
         |files| {
             files.agent["link"] = json!({"url": url, "ca": ca, "audience": "toolcrib.dev/link"});
+            edit(files);
         },
         |_| {},
         &["--link-token-file", &path],

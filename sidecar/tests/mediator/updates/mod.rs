@@ -3,5 +3,6 @@
 mod fixtures;
 mod floor;
 mod link;
+mod rules;
 mod suspension;
 mod swaps;

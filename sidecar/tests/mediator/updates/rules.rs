@@ -1,0 +1,233 @@
+//! Rules of grants at the socket: the link takes one away, a window closes, an older operator does
+//! not know them.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::link::linked_by;
+use crate::support::{Answer, Fake, Files, World, calls, chat, says, until, within};
+
+/// Gives `desk.order` by these rules.
+fn gives(files: &mut Files, rules: &Value) {
+    let entry = &mut files.tools["tools"][1]["x-toolcrib"];
+    entry["rules"] = rules.clone();
+    entry["requires"] = json!(["rules/1"]);
+}
+
+fn rule(digest: &str, conditions: &Value) -> Value {
+    let mut rule = json!({"digest": digest, "grant": {"namespace": "pond", "name": digest}});
+    for (name, value) in conditions.as_object().unwrap() {
+        rule[name] = value.clone();
+    }
+    rule
+}
+
+/// At most 100 of any symbol, and any number of OTR.
+fn small_or_otr() -> Value {
+    json!([
+        rule(
+            "r1:small",
+            &json!({"arguments": {"properties": {"quantity": {"maximum": 100}}}})
+        ),
+        rule("r1:otr", &json!({"pin": {"symbol": "OTR"}})),
+    ])
+}
+
+/// An answer whose allowlist leaves these rules of `desk.order`.
+fn leaves(seq: u64, rules: &[&str]) -> Value {
+    json!({"seq": seq, "agent": "Present", "floor": {
+        "tools": {"desk.quote": "v1:quote"},
+        "rules": {"desk.order": {"entry": "v1:order", "rules": rules}},
+        "feeds": [], "providers": ["house"], "models": null}})
+}
+
+fn order(arguments: &str) -> Value {
+    calls(&[("c1", "desk__order", arguments)])
+}
+
+fn offered(world: &World) -> Vec<String> {
+    let request = world.model.requests().last().unwrap().json();
+    let tools = request["tools"].as_array().cloned().unwrap_or_default();
+    let name = |tool: &Value| tool["function"]["name"].as_str().unwrap().to_string();
+    tools.iter().map(name).collect()
+}
+
+/// The codes of the results in the model's last request.
+fn results(world: &World) -> Vec<String> {
+    let code = |result: &Value| match result["ok"].as_bool().unwrap() {
+        true => "ok".to_string(),
+        false => result["error"]["code"].as_str().unwrap().to_string(),
+    };
+    world
+        .results()
+        .iter()
+        .map(|(_, result)| code(result))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_rule_that_the_link_takes_away_allows_no_further_call() {
+    let operator = Fake::start().await;
+    operator.will(Answer::json(leaves(5, &["r1:small", "r1:otr"])));
+    let change = Arc::new(Notify::new());
+    operator.will(Answer::json(leaves(6, &["r1:otr"])).gated(&change));
+    let (world, _token) = linked_by(&operator, |files| gives(files, &small_or_otr())).await;
+    operator.asked(2).await;
+    let replied = Arc::new(Notify::new());
+    world
+        .model
+        .will(Answer::json(order(r#"{"symbol":"AAA","quantity":5}"#)));
+    world.desk.will(Answer::json(json!({})));
+    let again = calls(&[
+        ("c2", "desk__order", r#"{"symbol":"AAA","quantity":6}"#),
+        ("c3", "desk__order", r#"{"symbol":"OTR","quantity":600}"#),
+    ]);
+    world.model.will(Answer::json(again).gated(&replied));
+    world.desk.will(Answer::json(json!({})));
+    world.model.will(Answer::json(says("done")));
+    let running = tokio::spawn(world.request(&chat()).send());
+    world.model.asked(2).await;
+    change.notify_one();
+    world.until(|now| now.seen == 6).await;
+    replied.notify_one();
+    let response = within("the turn", running).await.unwrap().unwrap();
+    assert_eq!(response.status().as_u16(), 200);
+    assert_eq!(results(&world), ["ok", "condition_failed", "ok"]);
+    assert_eq!(world.desk.requests().len(), 2);
+    world.stdout_has("\"kind\":\"turn\"").await;
+    let lines = world.lines();
+    let intents: Vec<(&Value, &Value)> = lines
+        .iter()
+        .filter(|line| line["kind"] == "intent")
+        .map(|line| (&line["rule"], &line["grant"]["name"]))
+        .collect();
+    let named = [json!("r1:small"), json!("r1:otr")];
+    assert_eq!(intents, named.iter().map(|it| (it, it)).collect::<Vec<_>>());
+    let turn = lines.iter().find(|line| line["kind"] == "turn").unwrap();
+    let trace = |round: usize, call: usize| &turn["tool_trace"][round]["tool_calls"][call]["rule"];
+    assert_eq!(trace(0, 0), "r1:small");
+    assert_eq!(trace(1, 0), &Value::Null);
+    assert_eq!(trace(1, 1), "r1:otr");
+    let metrics = world.metrics().await;
+    let denied = |line: &&str| line.contains("desk.order") && line.contains("condition_failed");
+    assert!(metrics.lines().any(|line| denied(&line)), "{metrics}");
+}
+
+#[tokio::test]
+async fn an_allowlist_of_an_older_operator_leaves_no_rule_with_conditions() {
+    let operator = Fake::start().await;
+    operator.will(Answer::json(
+        json!({"seq": 5, "agent": "Present", "floor": {
+        "tools": {"desk.quote": "v1:quote", "desk.order": "v1:order"},
+        "feeds": [], "providers": ["house"], "models": null}}),
+    ));
+    let (world, _token) = linked_by(&operator, |files| gives(files, &small_or_otr())).await;
+    world.until(|now| now.seen == 5).await;
+    world.model.will(Answer::json(order(r#"{"symbol":"OTR"}"#)));
+    world.model.will(Answer::json(says("no")));
+    world.chat().await;
+    assert_eq!(offered(&world), ["desk__quote"]);
+    assert_eq!(results(&world), ["permission_denied"]);
+    assert_eq!(world.desk.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_grant_that_expires_in_mid_turn_allows_no_further_call_without_the_operator() {
+    let operator = Fake::start().await;
+    operator.will(Answer::json(leaves(5, &["r1:brief"])));
+    let (mut world, _token) = linked_by(&operator, |_| {}).await;
+    world.until(|now| now.seen == 5).await;
+    drop(operator);
+    let end = Timestamp::now() + SignedDuration::from_secs(6);
+    let brief = rule("r1:brief", &json!({"not_after": end.to_string()}));
+    gives(&mut world.files, &json!([brief]));
+    world.publish().await;
+    let replied = Arc::new(Notify::new());
+    world
+        .model
+        .will(Answer::json(order(r#"{"symbol":"OTR","quantity":1}"#)));
+    world.desk.will(Answer::json(json!({})));
+    let again = order(r#"{"symbol":"OTR","quantity":2}"#);
+    world.model.will(Answer::json(again).gated(&replied));
+    world.model.will(Answer::json(says("once")));
+    let running = tokio::spawn(world.request(&chat()).send());
+    world.model.asked(2).await;
+    until("the end of the window", || {
+        (Timestamp::now() >= end).then_some(())
+    })
+    .await;
+    replied.notify_one();
+    let response = within("the turn", running).await.unwrap().unwrap();
+    assert_eq!(response.status().as_u16(), 200);
+    assert_eq!(results(&world), ["ok", "permission_denied"]);
+    assert_eq!(world.desk.requests().len(), 1);
+    world.model.will(Answer::json(says("gone")));
+    world.chat().await;
+    assert_eq!(offered(&world), ["desk__quote"]);
+}
+
+#[tokio::test]
+async fn a_tool_with_a_later_kind_of_rules_stays_withheld() {
+    let edit = |files: &mut Files| {
+        gives(files, &small_or_otr());
+        files.tools["tools"][1]["x-toolcrib"]["requires"] = json!(["rules/2"]);
+    };
+    let world = World::start_with(edit, |_| {}, &[]).await;
+    let withheld = world.server.app.current.now().version().unwrap().withheld();
+    assert_eq!(withheld.len(), 1);
+    assert_eq!(withheld[0].tool, "desk.order");
+    assert_eq!(withheld[0].reason, "unsupported_requirement");
+}
+
+#[tokio::test]
+async fn a_native_client_sees_and_calls_a_tool_by_its_rule() {
+    let edit = |files: &mut Files| {
+        files.agent["native"] = json!(true);
+        let conditions = json!({"pin": {"symbol": "OTR"},
+            "arguments": {"properties": {"quantity": {"maximum": 100}}}});
+        gives(files, &json!([rule("r1:some", &conditions)]));
+    };
+    let world = World::start_with(edit, |_| {}, &[]).await;
+    let session = world.greeted().await;
+    let (_, listed) = session.ask("tools/list", json!({})).await;
+    let schema = json!({"type": "object",
+        "properties": {"quantity": {"type": "number", "maximum": 100}}});
+    assert_eq!(listed["result"]["tools"][1]["inputSchema"], schema);
+    world.desk.will(Answer::json(json!({})));
+    let (_, is_error) = session.call("desk__order", json!({"quantity": 5})).await;
+    assert!(!is_error);
+    let sent = world.desk.requests()[0].json();
+    assert_eq!(
+        (&sent["symbol"], &sent["quantity"]),
+        (&json!("OTR"), &json!(5))
+    );
+    for arguments in [
+        json!({"quantity": 500}),
+        json!({"quantity": 5, "symbol": "AAA"}),
+    ] {
+        let (result, is_error) = session.call("desk__order", arguments).await;
+        assert!(is_error);
+        assert_eq!(result["error"]["code"], "condition_failed");
+    }
+    assert_eq!(world.desk.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_native_client_hears_that_a_window_has_opened() {
+    let edit = |files: &mut Files| {
+        files.agent["native"] = json!(true);
+        let from = Timestamp::now() + SignedDuration::from_secs(3);
+        let later = rule("r1:later", &json!({"not_before": from.to_string()}));
+        gives(files, &json!([later]));
+    };
+    let world = World::start_with(edit, |_| {}, &[]).await;
+    let session = world.greeted().await;
+    assert_eq!(session.names().await, ["desk__quote"]);
+    let mut events = session.listen().await;
+    let told = events.next().await.unwrap();
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    assert_eq!(session.names().await, ["desk__quote", "desk__order"]);
+}
