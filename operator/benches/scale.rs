@@ -139,6 +139,7 @@ async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
         usage_interval: Duration::from_secs(300),
         stale_after: Duration::from_secs(120),
         resync: Duration::from_secs(1800),
+        refresh_hints: false,
     };
     controller::run(client, settings, std::future::pending()).await
 }

@@ -68,7 +68,7 @@ pub const KINDS: &[&str] = &[
 ];
 const RECONCILE_OUTCOMES: &[&str] = &["ok", "waiting", "failed", "panicked", "timeout"];
 /// Object and verb of each write that the controller makes.
-const WRITES_MADE: [(&str, &str); 10] = [
+const WRITES_MADE: [(&str, &str); 11] = [
     ("Secret", "create"),
     ("Secret", "patch"),
     ("Secret", "certificates"),
@@ -78,9 +78,17 @@ const WRITES_MADE: [(&str, &str); 10] = [
     ("NetworkPolicy", "patch"),
     ("NetworkPolicy", "delete"),
     ("Event", "create"),
+    ("Pod", "patch"),
     ("status", "patch"),
 ];
-const WRITTEN_OBJECTS: &[&str] = &["Secret", "ConfigMap", "NetworkPolicy", "Event", "status"];
+const WRITTEN_OBJECTS: &[&str] = &[
+    "Secret",
+    "ConfigMap",
+    "NetworkPolicy",
+    "Event",
+    "Pod",
+    "status",
+];
 const WRITE_VERBS: &[&str] = &["create", "patch", "delete", "certificates"];
 pub const LINK_OUTCOMES: &[&str] = &[
     "taken",
@@ -202,6 +210,13 @@ const UNSETTLED: Row = Row {
     labels: &[],
     help: "Objects that are queued, being reconciled, or waiting for a retry; 0: everything is reconciled",
 };
+const REFRESH_HINTS_OFF: Row = Row {
+    name: "refresh_hints_off",
+    kind: "gauge",
+    labels: &[],
+    help: "1 while refresh hints are enabled and not sent, since no policy limits the right to patch pods",
+};
+
 const LEADER: Row = Row {
     name: "leader",
     kind: "gauge",
@@ -248,7 +263,7 @@ const OBJECTS_LEFT_OUT: Row = Row {
 };
 
 /// Every metric of the controller.
-pub const ROWS: [Row; 18] = [
+pub const ROWS: [Row; 19] = [
     RECONCILES,
     RECONCILE_SECONDS,
     WRITES,
@@ -261,6 +276,7 @@ pub const ROWS: [Row; 18] = [
     QUEUE_DEPTH,
     UNSETTLED,
     LEADER,
+    REFRESH_HINTS_OFF,
     WATCH_ERRORS,
     UNDECODABLE,
     EVENTS_DROPPED,
@@ -310,6 +326,7 @@ pub struct Metrics {
     pub queue_depth: Gauge,
     pub unsettled: Gauge,
     pub leader: Gauge,
+    pub refresh_hints_off: Gauge,
     pub watch_errors: Counter,
     pub undecodable: Counter,
     pub events_dropped: Counter,
@@ -352,6 +369,8 @@ impl Default for Metrics {
         register(registry, UNSETTLED, unsettled.clone());
         let leader = Gauge::default();
         register(registry, LEADER, leader.clone());
+        let refresh_hints_off = Gauge::default();
+        register(registry, REFRESH_HINTS_OFF, refresh_hints_off.clone());
         let watch_errors = Counter::default();
         register(registry, WATCH_ERRORS, watch_errors.clone());
         let undecodable = Counter::default();
@@ -378,6 +397,7 @@ impl Default for Metrics {
             queue_depth,
             unsettled,
             leader,
+            refresh_hints_off,
             watch_errors,
             undecodable,
             events_dropped,

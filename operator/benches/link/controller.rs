@@ -80,6 +80,7 @@ pub async fn run(client: Client, ports: Ports) -> Result<()> {
         usage_interval: Duration::from_secs(300),
         stale_after: Duration::from_secs(3_600),
         resync: Duration::from_secs(1_800),
+        refresh_hints: false,
     };
     controller::run(client, settings, std::future::pending()).await
 }

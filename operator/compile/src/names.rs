@@ -68,6 +68,9 @@ pub const MANIFEST_DIGEST_ANNOTATION: &str = "toolcrib.dev/manifest-digest";
 pub const CREDENTIALS_REVISION_ANNOTATION: &str = "toolcrib.dev/credentials-revision";
 /// On the compiled Secret: the Secret key of each reference; names only.
 pub const REFERENCES_ANNOTATION: &str = "toolcrib.dev/references";
+/// On an agent's pod: a value that changes when the pod's files have changed, so that the kubelet
+/// refreshes its volumes at once.
+pub const REFRESH_ANNOTATION: &str = "toolcrib.dev/refresh";
 /// On the identity Secret: the value of [`ROTATE_ANNOTATION`] for which its token was made.
 pub const ROTATED_FOR_ANNOTATION: &str = "toolcrib.dev/rotated-for";
 /// On an identity Secret: the time at which each earlier token was replaced.

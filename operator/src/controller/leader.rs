@@ -27,6 +27,7 @@ use super::dependents::affected::{WatchedObject, everything};
 use super::queue::work::Work;
 use super::queue::{Completion, Step};
 use super::reconcile::{explain, panicked, publish, reconcile, reported};
+use super::refresh;
 use super::status::counted;
 use crate::certificates::rotate::{self, CertificateTargets};
 use crate::claw::serve::{self as claw, ClawApi};
@@ -223,6 +224,10 @@ fn spawn_loops(context: &Arc<Context>, parts: &mut JoinSet<anyhow::Error>) {
     parts.spawn(async move { give_up_revocations(&open).await });
     let budgets = Arc::clone(context);
     parts.spawn(async move { keep_budgets(&budgets).await });
+    if context.settings.refresh_hints {
+        let refreshing = Arc::clone(context);
+        parts.spawn(async move { refresh::send(&refreshing).await });
+    }
     let resync = Arc::clone(context);
     parts.spawn(async move { resync_all(&resync).await });
 }

@@ -3,8 +3,8 @@
 //! Reading order: [`settings`]; [`context`] (shared state of the tasks); [`watches`] (fill the stores
 //! of [`crate::objects`]); [`dependents`] (the work that a change affects); [`queue`] (the order of
 //! work); [`snapshot`] (the input of a compilation); [`status`] (its content); [`mod@write`] (compiled
-//! objects and Events); [`reconcile`] (one piece of work); [`leader`] (the leader's tasks);
-//! [`health`].
+//! objects and Events); [`hints`] (planned refreshes of pods); [`reconcile`] (one piece of work);
+//! [`refresh`] (sends the hints); [`leader`] (the leader's tasks); [`health`].
 //!
 //! Invariants: nothing is compiled or written before every watch has listed; only the leader
 //! writes; a reconcile without changes writes nothing; an object that cannot be decoded affects no other.
@@ -13,9 +13,11 @@ mod context;
 mod dependents;
 mod digest;
 mod health;
+mod hints;
 mod leader;
 mod queue;
 mod reconcile;
+mod refresh;
 mod settings;
 mod snapshot;
 mod status;

@@ -115,6 +115,10 @@ pub struct Args {
     /// Seconds after which a pod that has not loaded the current manifest is stale.
     #[arg(long, env = "TOOLCRIB_STALE_SECONDS", default_value_t = 120)]
     pub stale_seconds: u64,
+    /// Annotate running pods after a change that gives them something, so that their kubelets refresh
+    /// the files at once. Needs the right to patch pods, and the chart's policy that limits it.
+    #[arg(long, env = "TOOLCRIB_REFRESH_HINTS")]
+    pub refresh_hints: bool,
     /// Seconds between two reconciles of an object without an event.
     #[arg(long, env = "TOOLCRIB_RESYNC_SECONDS", default_value_t = 1800)]
     pub resync_seconds: u64,
@@ -170,6 +174,7 @@ pub struct Settings {
     pub usage_interval: Duration,
     pub stale_after: Duration,
     pub resync: Duration,
+    pub refresh_hints: bool,
 }
 
 impl From<Args> for Settings {
@@ -219,6 +224,7 @@ impl From<Args> for Settings {
             usage_interval: Duration::from_secs(args.usage_interval_seconds),
             stale_after: Duration::from_secs(args.stale_seconds),
             resync: Duration::from_secs(args.resync_seconds),
+            refresh_hints: args.refresh_hints,
         }
     }
 }

@@ -68,6 +68,8 @@ pub struct Publication {
     pub seq: u64,
     /// The change revokes something.
     pub revokes: bool,
+    /// The change gives something that the earlier answer of this leader did not.
+    pub gives: bool,
 }
 
 #[derive(Debug, Default)]
@@ -161,6 +163,13 @@ impl Answers {
                     (Some(_), None) => true,
                     (Some(before), Some(after)) => takes_away(before, after),
                 },
+                gives: latest.is_some()
+                    && match (&before, access.floor()) {
+                        (_, None) => false,
+                        (None, Some(_)) => true,
+                        // What the later one has and the earlier one lacks.
+                        (Some(before), Some(after)) => takes_away(after, before),
+                    },
             });
             *latest = Some(Answer {
                 seq: *seq,

@@ -58,22 +58,25 @@ impl State {
     }
 
     /// Publishes what an agent's mediators may use of their loaded files. `since` is the time of the
-    /// event that led to it. See [`Answers::publish`] for `is_suspended`.
+    /// event that led to it. See [`Answers::publish`] for `is_suspended`. Returns whether the change
+    /// gives something.
     pub fn publish(
         &self,
         agent: &ObjectRef,
         access: Access<&Floor>,
         is_suspended: impl FnOnce() -> bool,
         since: Option<Instant>,
-    ) {
+    ) -> bool {
         let now = Instant::now();
-        if let Some(published) = self.answers.publish(agent, access, is_suspended)
-            && published.revokes
-        {
+        let Some(published) = self.answers.publish(agent, access, is_suspended) else {
+            return false;
+        };
+        if published.revokes {
             tracing::info!(%agent, "revocation published");
             let since = since.unwrap_or(now);
             self.revocations(|open| open.add(agent, since, published.seq, now));
         }
+        published.gives
     }
 
     /// Sets the digests of the agent's files as they are written now.

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{Api, DeleteParams, ListParams};
-use serde_json::Value;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolcrib_e2e::audit::rare::STEPS;
 use toolcrib_e2e::audit::{self, was_used};
@@ -27,6 +28,7 @@ pub async fn least(world: &mut World) -> Result<Vec<Row>> {
         })
         .await?;
     }
+    hinted(world).await?;
     // The Lease is created again if it is deleted.
     let mark = world.mark()?;
     let leases: Api<Lease> = Api::namespaced(world.plane.client.clone(), SYSTEM);
@@ -84,6 +86,39 @@ pub async fn least(world: &mut World) -> Result<Vec<Row>> {
         seen,
         begun.elapsed(),
     )])
+}
+
+/// A grant for an agent with a pod makes the controller annotate the pod.
+async fn hinted(world: &World) -> Result<()> {
+    let mark = world.mark()?;
+    let pods: Api<Pod> = Api::namespaced(world.plane.client.clone(), POND);
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "otter-hinted", "labels": {"toolcrib.dev/agent": "otter"}},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "runner", "image": "example.test/runner:1"}]},
+    }))?;
+    let pod = pods.create(&PostParams::default(), &pod).await?;
+    let created = pod.metadata.creation_timestamp.context("a time")?.0;
+    // Times of objects have whole seconds, and only older pods get a hint.
+    eventually("the next second", DEADLINE, async || {
+        let now = k8s_openapi::jiff::Timestamp::now();
+        Ok((now.as_second() > created.as_second()).then_some(()))
+    })
+    .await?;
+    world.give().await?;
+    eventually("a pod of an agent is annotated", DEADLINE, async || {
+        let uses = world.uses()?;
+        let annotated = uses[mark..].iter().any(|used| {
+            used.namespace == POND
+                && used.resource == "pods"
+                && used.verb == "patch"
+                && used.writes()
+        });
+        Ok(annotated.then_some(()))
+    })
+    .await?;
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete("otter-hinted", &now).await?;
+    world.revoke().await
 }
 
 /// Roles and bindings of the installation.

@@ -104,6 +104,9 @@ pub struct Invariants {
     agent_label: &'static str,
     mediator: &'static str,
     link_audience: &'static str,
+    /// The only parts of a pod that the controller may change.
+    leader_label: &'static str,
+    refresh_annotation: &'static str,
     /// The parts of the compiled Secret's name before and after the agent's name.
     secret: Affixes,
     context_config_map: Affixes,
@@ -183,6 +186,8 @@ pub fn invariants() -> Invariants {
         agent_label: names::AGENT_LABEL,
         mediator: names::MEDIATOR_CONTAINER,
         link_audience: names::LINK_AUDIENCE,
+        leader_label: names::LEADER_LABEL,
+        refresh_annotation: names::REFRESH_ANNOTATION,
         secret: around(name_affixes(names::mediator_secret)),
         context_config_map: around(name_affixes(names::context_config_map)),
         compiled: GuardNames {

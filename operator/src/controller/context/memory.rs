@@ -45,6 +45,8 @@ pub struct AgentMemory {
     /// The digests that are compiled and written, and the time of the write. The link sends the
     /// same to mediators.
     pub want: Option<(Arc<Want>, Instant)>,
+    /// Whether a later write will give the agent something that its earlier files do not have.
+    pub gives: bool,
     pub usage_written: Option<Instant>,
     /// Time at which its changed usage may be written.
     pub usage_slot: Option<Instant>,

@@ -16,6 +16,7 @@ use toolcrib_compile::{Kind, ObjectRef, Role, names};
 use toolcrib_manifest::{Dns, Floor, LinkConfig, Want};
 
 use super::dependents::Dependents;
+use super::hints::Hints;
 use super::queue::Queue;
 use super::queue::pending_since::PendingSince;
 use super::queue::work::{Work, WorkKind};
@@ -53,6 +54,8 @@ pub struct Context {
     pub tokens: Arc<Tokens>,
     /// Times of the events from which revocations are measured.
     pub pending_since: PendingSince,
+    /// Hints to the kubelets of running pods.
+    pub hints: Hints,
     memory: Mutex<Memory>,
 }
 
@@ -76,6 +79,7 @@ impl Context {
             tokens: Arc::default(),
             metrics,
             pending_since: PendingSince::default(),
+            hints: Hints::default(),
             memory: Mutex::new(Memory::default()),
             client,
             settings,
@@ -110,7 +114,10 @@ impl Context {
             self.tokens.forget(agent);
         }
         let is_suspended = || self.is_suspended(agent);
-        self.link.publish(agent, access, is_suspended, since);
+        if self.link.publish(agent, access, is_suspended, since) {
+            let mut memory = self.memory();
+            memory.agents.entry(agent.clone()).or_default().gives = true;
+        }
     }
 
     /// Whether the Agent is suspended, as the watch has delivered it.
@@ -135,6 +142,7 @@ impl Context {
     pub fn forget(&self) {
         *self.memory() = Memory::default();
         self.pending_since.forget();
+        self.hints.forget();
         self.dependents.clear();
         self.tokens.begin([]);
         self.link.begin(self.leadership.first_number());

@@ -23,6 +23,7 @@ mod secrets;
 
 pub use agent::explain;
 pub use outcome::reported;
+pub use pods::{PodName, pods_behind};
 pub use report::panicked;
 use toolcrib_compile::ObjectRef;
 

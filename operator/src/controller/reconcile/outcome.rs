@@ -54,10 +54,14 @@ pub(super) async fn report(
             .want
             .take()
             .filter(|(before, _)| **before == want);
+        let is_new = before.is_none();
         let (want, _) = agent_memory
             .want
             .insert(before.unwrap_or_else(|| (Arc::new(want), Instant::now())));
         context.link.want(key, Arc::clone(want));
+        if is_new && std::mem::take(&mut agent_memory.gives) && context.settings.refresh_hints {
+            context.hints.plan(key);
+        }
     }
     let want = context.want(key);
     let (pods, pods_wait) = pods(context, key, created(agent), want.as_ref());

@@ -104,6 +104,42 @@ fn is_loaded(want: &Want, loaded: &Digests) -> bool {
     (&want.manifest, &want.credentials) == (&loaded.manifest, &loaded.credentials)
 }
 
+/// A pod to patch. The uid keeps the patch from another pod with the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodName {
+    pub name: String,
+    pub uid: String,
+}
+
+/// The agent's pods that were there when its files were written at `written`, and that do not report
+/// these files.
+pub fn pods_behind(context: &Context, agent: &ObjectRef, written: Timestamp) -> Vec<PodName> {
+    let want = context.want(agent);
+    let reports = context.link.reports();
+    let is_behind = |pod: &Arc<ObjectMetadata<Pod>>| {
+        let report = pod.id().uid.and_then(|uid| reports.pod(uid));
+        let loaded = report.and_then(|report| report.loaded.as_ref());
+        match (loaded, &want) {
+            (Some(loaded), Some((want, _))) => !is_loaded(want, loaded),
+            (None, _) | (_, None) => true,
+        }
+    };
+    agent_pods(context, agent)
+        .iter()
+        // A later pod mounts the new files.
+        .filter(|pod| !pod.ending && pod.created.is_some_and(|created| created < written))
+        .filter(|pod| pod.annotations().contains_key(names::INJECTED_ANNOTATION))
+        .filter(|pod| is_behind(pod))
+        .filter_map(|pod| {
+            let id = pod.id();
+            Some(PodName {
+                name: id.name.to_owned(),
+                uid: id.uid?.to_owned(),
+            })
+        })
+        .collect()
+}
+
 /// The creation times of the agent's pods.
 pub(super) fn creation_times(context: &Context, agent: &ObjectRef) -> Vec<Timestamp> {
     agent_pods(context, agent)

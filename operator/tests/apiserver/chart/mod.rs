@@ -1,5 +1,6 @@
-//! The chart: its values, its alerts, its role for responders.
+//! The chart: its values, its alerts, its role for responders, its refresh hints.
 
 mod alerts;
+mod hints;
 mod responder;
 mod values;

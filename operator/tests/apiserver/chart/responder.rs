@@ -1,13 +1,10 @@
 //! The chart's role for responders, and the policy that holds it to two fields.
 
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
-};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use toolcrib_crds::Agent;
 
+use crate::support::accounts::{api, apply, as_user, binding};
 use crate::support::harness::{Harness, rendered};
 
 const USER: &str = "responder";
@@ -19,51 +16,6 @@ fn objects() -> Vec<Value> {
     objects.retain(|object| object["metadata"]["name"] == "toolcrib-responder");
     assert_eq!(objects.len(), 3);
     objects
-}
-
-async fn as_user(user: &str) -> Client {
-    let path = std::env::var("TOOLCRIB_TEST_KUBECONFIG").expect("a kubeconfig");
-    let kubeconfig = Kubeconfig::read_from(path).expect("kubeconfig");
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .expect("config");
-    config.auth_info.impersonate = Some(user.to_owned());
-    Client::try_from(config).expect("client")
-}
-
-/// An API for one of these objects, which are not Toolcrib's.
-fn api(harness: &Harness, object: &Value) -> Api<DynamicObject> {
-    let (group, version) = object["apiVersion"]
-        .as_str()
-        .and_then(|text| text.split_once('/'))
-        .expect("a group");
-    let kind = object["kind"].as_str().expect("a kind");
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => Api::namespaced_with(harness.client.clone(), namespace, &resource),
-        None => Api::all_with(harness.client.clone(), &resource),
-    }
-}
-
-async fn apply(harness: &Harness, object: &Value) {
-    let name = object["metadata"]["name"].as_str().expect("a name");
-    api(harness, object)
-        .patch(
-            name,
-            &PatchParams::apply("toolcrib-test").force(),
-            &Patch::Apply(object),
-        )
-        .await
-        .unwrap_or_else(|error| panic!("{name}: {error}"));
-}
-
-fn binding(namespace: &str, user: &str, role: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-        "metadata": {"name": user, "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-    })
 }
 
 #[tokio::test(flavor = "multi_thread")]

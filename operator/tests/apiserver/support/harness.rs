@@ -61,6 +61,10 @@ pub struct Harness {
     /// Name servers in the compiled files; empty: the machine that runs the mediator resolves
     /// names.
     pub name_servers: Vec<NameServer>,
+    /// Whether running pods get refresh hints.
+    pub refresh_hints: bool,
+    /// The controller's client, if it is not the harness's.
+    pub account: Option<Client>,
     running: Option<Controller>,
     _turn: MutexGuard<'static, ()>,
 }
@@ -121,6 +125,8 @@ impl Harness {
             others: BTreeSet::new(),
             stale_after: Duration::from_secs(120),
             name_servers: Vec::new(),
+            refresh_hints: false,
+            account: None,
             running: None,
             _turn: turn,
         };
@@ -208,7 +214,8 @@ impl Harness {
     }
 
     pub fn start(&mut self, pod: &str) {
-        let controller = self.launch(self.client.clone(), pod, Timing::default(), self.health);
+        let client = self.account.as_ref().unwrap_or(&self.client);
+        let controller = self.launch(client.clone(), pod, Timing::default(), self.health);
         self.running = Some(controller);
     }
 
@@ -258,6 +265,7 @@ impl Harness {
             usage_interval: Duration::from_secs(300),
             stale_after: self.stale_after,
             resync: self.resync,
+            refresh_hints: self.refresh_hints,
         };
         let run = async move {
             let shutdown = async {

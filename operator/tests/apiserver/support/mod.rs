@@ -1,5 +1,6 @@
-//! A controller in this process, a client that loses messages, and pods without a node.
+//! A controller in this process, other users, a client that loses messages, and pods without a node.
 
+pub mod accounts;
 pub mod faults;
 pub mod harness;
 pub mod outcome;
