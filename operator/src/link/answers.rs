@@ -272,7 +272,7 @@ mod tests {
         let receiver = answers.subscribe(&otter(), true);
         assert_eq!(
             answers.publish(&otter(), Access::Suspended, || true),
-            published(2, true)
+            published(2, true, false)
         );
         let late = floor(&["a"]);
         assert_eq!(
@@ -282,7 +282,7 @@ mod tests {
         let answer = down(&receiver).unwrap();
         assert_eq!((answer.agent, answer.floor), (AgentPresence::Deleted, None));
         // Resumed: the files decide from here on.
-        assert_eq!(allow(&answers, &["a"]), published(3, false));
+        assert_eq!(allow(&answers, &["a"]), published(3, false, true));
     }
 
     #[test]
@@ -301,9 +301,9 @@ mod tests {
         publish(&["r1:a"]);
         let receiver = answers.subscribe(&otter(), true);
         assert_eq!(publish(&["r1:a"]), None);
-        assert_eq!(publish(&["r1:a", "r1:b"]), published(2, false));
-        assert_eq!(publish(&["r1:b"]), published(3, true));
-        assert_eq!(publish(&["r1:c"]), published(4, true));
+        assert_eq!(publish(&["r1:a", "r1:b"]), published(2, false, true));
+        assert_eq!(publish(&["r1:b"]), published(3, true, false));
+        assert_eq!(publish(&["r1:c"]), published(4, true, true));
         let floor = down(&receiver)
             .and_then(|answer| answer.floor)
             .expect("a floor");
@@ -323,8 +323,12 @@ mod tests {
         assert_eq!((answer.seq, answer.agent), (1, AgentPresence::Deleted));
     }
 
-    fn published(seq: u64, revokes: bool) -> Option<Publication> {
-        Some(Publication { seq, revokes })
+    fn published(seq: u64, revokes: bool, gives: bool) -> Option<Publication> {
+        Some(Publication {
+            seq,
+            revokes,
+            gives,
+        })
     }
 
     #[test]
@@ -333,7 +337,7 @@ mod tests {
         answers.begin(100);
         let receiver = answers.subscribe(&otter(), true);
         assert_eq!(down(&receiver), None);
-        assert_eq!(allow(&answers, &["a"]), published(101, false));
+        assert_eq!(allow(&answers, &["a"]), published(101, false, false));
         assert!(receiver.has_changed().unwrap());
         assert_eq!(
             down(&receiver).unwrap(),
@@ -355,7 +359,10 @@ mod tests {
             let access = floor.as_ref().map_or(Access::Deleted, Access::Allowed);
             answers.publish(&otter(), access, || false)
         };
-        assert_eq!(publish(Some(floor(&["a", "b"]))), published(1, false));
+        assert_eq!(
+            publish(Some(floor(&["a", "b"]))),
+            published(1, false, false)
+        );
         receiver.mark_unchanged();
         assert_eq!(publish(Some(floor(&["a", "b"]))), None);
         answers.want(
@@ -367,8 +374,8 @@ mod tests {
         );
         assert!(!receiver.has_changed().unwrap());
         assert_eq!(down(&receiver).unwrap().want.unwrap().manifest, "m1");
-        assert_eq!(publish(Some(floor(&["a"]))), published(2, true));
-        assert_eq!(publish(Some(floor(&["a", "b"]))), published(3, false));
+        assert_eq!(publish(Some(floor(&["a"]))), published(2, true, false));
+        assert_eq!(publish(Some(floor(&["a", "b"]))), published(3, false, true));
         // Several changes wake once, and the digests are kept.
         assert!(receiver.has_changed().unwrap());
         let latest = down(&receiver).unwrap();
@@ -376,10 +383,10 @@ mod tests {
             (latest.seq, latest.want.unwrap().manifest),
             (3, "m1".into())
         );
-        assert_eq!(publish(None), published(4, true));
+        assert_eq!(publish(None), published(4, true, false));
         assert_eq!(down(&receiver).unwrap().agent, AgentPresence::Deleted);
         assert_eq!(publish(None), None);
-        assert_eq!(publish(Some(floor(&["a"]))), published(5, false));
+        assert_eq!(publish(Some(floor(&["a"]))), published(5, false, true));
     }
 
     #[test]

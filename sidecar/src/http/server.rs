@@ -307,8 +307,10 @@ async fn remember_offers(app: Arc<App>) {
 
 fn remember_offer(app: &App) {
     let now = app.current.now();
-    app.continuity
-        .present(&PresentedTools::alone(&now.authority));
+    app.continuity.present(&PresentedTools::alone(
+        &now.authority,
+        jiff::Timestamp::now(),
+    ));
 }
 
 async fn wait_for_files(current: &CurrentConfig, dir: &str) -> Result<(), StartError> {

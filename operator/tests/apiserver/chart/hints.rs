@@ -49,8 +49,8 @@ async fn the_controller_changes_one_annotation_of_agents_pods_and_nothing_else()
     pods::create(&harness, "otter-1", "otter").await;
     let mine: Api<Pod> = Api::namespaced(as_user(ACCOUNT).await, &harness.pond);
     let merge = async |patch: Value| {
-        let patched = mine.patch("otter-1", &PatchParams::default(), &Patch::Merge(&patch));
-        match patched.await {
+        let params = PatchParams::default();
+        match mine.patch("otter-1", &params, &Patch::Merge(&patch)).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) => Err(status.message),
             Err(error) => panic!("{error}"),
