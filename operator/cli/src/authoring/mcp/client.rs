@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use toolcrib_mcp::Raw;
 use toolcrib_mcp::client::{self, Client, Protocol, RpcError};
-use toolcrib_mcp::revision::{Form, HANDSHAKE};
+use toolcrib_mcp::revision::{Form, HANDSHAKE, STATELESS};
 
 use super::{http::Http, stdio::Stdio};
 use crate::print::brief;
@@ -94,12 +94,16 @@ impl Server {
     /// no handshake.
     async fn greet(&mut self) -> anyhow::Result<Protocol> {
         let result = self.ask(1, "initialize", &CLIENT.initialize(1)).await?;
-        let revision = client::settled(&result).with_context(|| {
-            format!(
-                "the server's answer to initialize names none of the protocol versions {}",
+        let Some(revision) = client::settled(&result) else {
+            let answer: Value = serde_json::from_str(result.get()).unwrap_or_default();
+            // Some servers of the stateless revision answer the handshake with it.
+            ensure!(
+                answer["protocolVersion"] == STATELESS,
+                "the server's answer to initialize names none of the protocol versions {}, {STATELESS}",
                 HANDSHAKE.join(", ")
-            )
-        })?;
+            );
+            return Ok(Protocol::Stateless);
+        };
         let session = match self {
             Self::Http(http) => http.take_session(),
             Self::Stdio(_) => None,
