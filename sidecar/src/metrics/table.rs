@@ -60,6 +60,7 @@ const STATUS_WORDS: &[&str] = &[
 pub const TOOL_OUTCOMES: &[&str] = &[
     "ok",
     "permission_denied",
+    "condition_failed",
     "unsupported_tool",
     "unsupported_requirement",
 ];
