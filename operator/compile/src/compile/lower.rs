@@ -1,7 +1,7 @@
 //! Lowers the tools and feeds that a surface describes and grants name to entries of the files.
 
 use crate::names::feed_name;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use toolcrib_manifest::{
     Execution, Feed, FeedAuth, GrantRef, Tier, Tool, ToolExtension, Transport,
@@ -203,8 +203,11 @@ fn matched_names<'n, 'r: 'n>(
 ) -> BTreeMap<&'n str, Asked<'r>> {
     let mut names: BTreeMap<&str, Asked<'r>> = BTreeMap::new();
     let mut unsuited: BTreeMap<&str, (Code, String)> = BTreeMap::new();
-    // Many rules may give everything, of many tools.
-    let mut expanded: BTreeSet<(&GrantSource, &str)> = BTreeSet::new();
+    // Rules without conditions give the same, so the first object stands for all. Many rules may
+    // give everything, of many tools.
+    let mut unconditional: BTreeMap<&str, Unconditional<'r>> = BTreeMap::new();
+    let mut everything: Option<(Unconditional<'r>, Offer<'_>)> = None;
+    let mut expanded = 0_usize;
     let what = |name: &str| match verb {
         Verb::Tool => format!("{}.{name}", reach.alias),
         Verb::Feed => feed_name(&reach.alias, name),
@@ -229,11 +232,24 @@ fn matched_names<'n, 'r: 'n>(
                 continue;
             }
         };
+        let is_unconditional = conditions.rule.is_unconditional();
+        let this = (&rule.source, &conditions.rule);
         let mut given: Vec<&str> = Vec::new();
-        if rule.allows_all() {
-            if expanded.insert((&rule.source, &conditions.rule.digest)) {
-                given = offer.names();
+        if rule.allows_all() && is_unconditional {
+            if everything.is_none_or(|(first, _)| this.0 < first.0) {
+                everything = Some((this, offer));
             }
+        } else if rule.allows_all() && expanded < MAX_RULES {
+            expanded += 1;
+            given = offer.names();
+        } else if rule.allows_all() {
+            let finding = Finding::new(
+                rule.field.clone(),
+                Code::TooManyRules,
+                too_many_of_everything(),
+            );
+            let (code, message) = report(finding, work);
+            work.withhold(what(ALL), code, message);
         } else {
             for (index, name) in rule.names() {
                 if offer.has(name) {
@@ -245,6 +261,13 @@ fn matched_names<'n, 'r: 'n>(
                     work.withhold(what(name), code, message);
                 }
             }
+        }
+        if is_unconditional {
+            for name in given {
+                let first = unconditional.entry(name).or_insert(this);
+                *first = first_of(*first, this);
+            }
+            continue;
         }
         for name in given {
             if let Err(finding) = offer.suits(rule, name) {
@@ -262,12 +285,43 @@ fn matched_names<'n, 'r: 'n>(
             asked.rules.add(rule.source.kind, &conditions.rule);
         }
     }
+    if let Some((this, offer)) = everything {
+        for name in offer.names() {
+            let first = unconditional.entry(name).or_insert(this);
+            *first = first_of(*first, this);
+        }
+    }
+    for (name, (source, rule)) in unconditional {
+        let asked = names.entry(name).or_insert_with(|| Asked {
+            first: source.clone(),
+            rules: ToolRules::default(),
+        });
+        if *source < asked.first {
+            asked.first = source.clone();
+        }
+        asked.rules.add(source.kind, rule);
+    }
     for (name, (code, message)) in unsuited {
         if !names.contains_key(name) {
             work.withhold(what(name), code, message);
         }
     }
     names
+}
+
+/// A rule without conditions, and its object.
+type Unconditional<'r> = (&'r GrantSource, &'r toolcrib_manifest::Rule);
+
+/// Returns the rule whose object is the first in name order.
+fn first_of<'r>(one: Unconditional<'r>, other: Unconditional<'r>) -> Unconditional<'r> {
+    if other.0 < one.0 { other } else { one }
+}
+
+/// The message for a grant of everything that is over the bound.
+fn too_many_of_everything() -> String {
+    format!(
+        "more than {MAX_RULES} rules with conditions give everything of this surface, so this one is withheld: remove some, or name the tools"
+    )
 }
 
 /// Returns base URL and credential, or why this agent can call nothing of the surface.
