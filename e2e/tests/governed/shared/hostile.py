@@ -1,10 +1,9 @@
 """A service with answers that are expensive to read, a model that reads any request, and a proxy.
 
-The proxy writes each CONNECT request to a file. A streamed request of the model never ends.
+The proxy writes each CONNECT request to a file.
 """
 import json
 import sys
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -39,16 +38,6 @@ class Hostile(BaseHTTPRequestHandler):
             left -= len(piece)
             # The beginning of a long message is enough to recognize it as MCP.
             body = (body + piece)[: 1 << 20]
-        if self.path != "/mcp" and b'"stream": true' in body:
-            delta = {"index": 0, "delta": {"content": "do"}}
-            event = {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [delta]}
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.end_headers()
-            self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
-            open("/tmp/streaming", "w").close()
-            self.close_connection = True
-            return time.sleep(60)
         if self.path != "/mcp":
             message = {"role": "assistant", "content": "done"}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
