@@ -133,6 +133,7 @@ async fn a_grant_annotates_running_pods_and_a_revocation_does_not() {
     }
     let mut admin = binding(&harness.pond, ACCOUNT, "cluster-admin");
     admin["kind"] = "ClusterRoleBinding".into();
+    admin["metadata"] = json!({"name": "toolcrib-test-hints"});
     apply(&harness, &admin).await;
     harness.start("heron");
     harness.apply_example().await;
