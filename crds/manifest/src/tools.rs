@@ -80,7 +80,8 @@ pub struct ToolExtension {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
     /// The rules that give the tool, if one of them has conditions. Empty: the tool is given without
-    /// conditions. If all rules have conditions, `requires` has [`crate::names::RULES`].
+    /// conditions. Rules without conditions give the same, so the first one stands for all. If all rules
+    /// have conditions, `requires` has [`crate::names::RULES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
     /// Text instead of an enum: an unknown tier withholds the tool instead of making the file
