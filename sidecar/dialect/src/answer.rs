@@ -49,7 +49,7 @@ pub(crate) fn events(
 }
 
 /// Returns the reply's own message (or output items) in the form in which the runner will send it
-/// back, so that it can be recognized.
+/// back, so that the mediator recognizes it in a later request.
 pub fn stored_items(request: &Request, reply: &Reply) -> Result<Vec<String>, DialectError> {
     let text = reply.as_text();
     match reply.dialect() {

@@ -36,7 +36,7 @@ pub struct Edits {
 pub enum ToolChoiceEdit {
     #[default]
     Keep,
-    /// No call is forced any longer.
+    /// `auto` in place of a choice that forces a call.
     Auto,
     /// Text only.
     None,
@@ -47,7 +47,7 @@ pub enum ToolChoiceEdit {
 pub enum StreamEdit {
     #[default]
     Keep,
-    /// In one piece (and without `stream_options`).
+    /// As one JSON body, and without `stream_options`.
     Whole,
     /// As a stream that ends with usage.
     Stream,
@@ -68,7 +68,7 @@ impl Edits {
 pub struct Insertion {
     pub before: usize,
     pub items: Vec<String>,
-    /// Number of the runner's items, from `before` on, that they replace.
+    /// Number of the runner's items, from `before` on, that `items` replaces.
     pub replaced: usize,
 }
 

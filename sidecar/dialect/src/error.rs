@@ -1,6 +1,7 @@
-//! Errors in a body.
+//! The errors of decoding and encoding requests, replies and streams.
 
-/// An error in a body. The texts are safe to show to the runner: they name fields, never values.
+/// A request, reply or stream that cannot be decoded or is refused. The texts are safe to show to
+/// the runner: they name fields, never values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DialectError {
     #[error("the body is not UTF-8")]
@@ -16,10 +17,11 @@ pub enum DialectError {
     },
     #[error("`{0}` stands twice in the body")]
     Repeated(String),
-    /// A field that would direct a provider past policy.
+    /// A field that could make a provider bypass policy, or that asks to fetch the answer later
+    /// (`background`).
     #[error("`{0}` is not accepted here")]
     FieldRefused(String),
-    /// A field that some reader takes for a field that the mediator reads or refuses.
+    /// A field that a lenient parser could decode as another field.
     #[error("`{name}` is not accepted here, since some providers read it as `{other}`")]
     FieldReadsAs { name: String, other: String },
     /// A field that makes the provider itself execute a tool, connect or fetch, although the

@@ -1,8 +1,10 @@
-//! Refuses request fields that a laxer reader behind the mediator could take for others.
+//! Refuses request fields that a more lenient parser behind the mediator could decode as other
+//! fields.
 //!
-//! A gateway in Go or .NET takes `MODEL` for `model`, and the last one wins; one that speaks
-//! Protobuf takes `toolChoice` for `tool_choice`. So a field is refused if some reader takes it for
-//! a field that is read, rewritten or refused here, or for another field of the request.
+//! A gateway in Go or .NET decodes `MODEL` as `model`, and the last one wins; a gateway that uses
+//! Protobuf decodes `toolChoice` as `tool_choice`. So a field is refused if such a parser could
+//! decode it as a field that the mediator reads, rewrites or refuses, or as another field of the
+//! request.
 //!
 //! Not here: items of the history, which the runner controls entirely, and free JSON (schemas,
 //! arguments, headers).
@@ -45,8 +47,8 @@ const READ: [&str; 25] = [
     "web_search_options",
 ];
 
-/// Fields that could direct a provider that is itself a proxy past policy: to another address,
-/// credential, model or route. No dialect has any of them.
+/// Fields with which a request could bypass policy at a provider that is itself a proxy: they
+/// choose another address, credential, model or route. No dialect defines any of them.
 pub(crate) const REFUSED: [&str; 27] = [
     "api_base",
     "api_key",
@@ -139,8 +141,8 @@ static FIELDS: LazyLock<KnownNames> =
     LazyLock::new(|| KnownNames::new(READ.into_iter().chain(REFUSED)));
 static MEMBER_NAMES: LazyLock<KnownNames> = LazyLock::new(|| KnownNames::new(MEMBERS));
 
-/// Refuses fields that some reader takes for another field. Checks the top level, and the members
-/// of [`WALKED`] fields except [`FREE`] ones.
+/// Refuses fields that a lenient parser could decode as another field. Checks the top level, and
+/// the members of [`WALKED`] fields except [`FREE`] ones.
 pub(crate) fn unambiguous(text: &str, fields: &Object) -> Result<(), DialectError> {
     check(fields, &FIELDS)?;
     fields

@@ -8,7 +8,7 @@
 //! [`Dialect`] is a closed enum: each function below matches on it once and calls the dialect's
 //! module. Not here: the meaning of tools, the owner of a call, and the end of a turn.
 //!
-//! Nothing here panics on any input, and nothing here waits.
+//! No function panics on any input, and none waits.
 //!
 //! ```
 //! use toolcrib_dialect::{

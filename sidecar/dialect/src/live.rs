@@ -25,7 +25,7 @@ pub struct Live {
     form: Form,
     current: Reassembly,
     sent: Reassembly,
-    /// Text that was received and is not yet sent to the runner.
+    /// Indexes of the received events that are held back.
     held: Vec<usize>,
     has_sent_hidden: bool,
     limit: usize,
@@ -39,7 +39,7 @@ enum Form {
 }
 
 impl Live {
-    /// `limit`: bytes of one reply, and of everything that is sent.
+    /// `limit`: the bytes of one reply, and of all events that are sent to the runner.
     pub fn new(request: &Request, limit: usize) -> Self {
         let dialect = request.dialect();
         let form = match dialect {
@@ -78,7 +78,7 @@ impl Live {
         Ok(out)
     }
 
-    /// The same for a whole reply, from a server that does not stream.
+    /// Does the same as [`Self::push`] for a whole reply, from a server that does not stream.
     pub fn push_whole(&mut self, request: &Request, reply: &Reply) -> Result<String, DialectError> {
         let body = answer::events(request, reply, None)?;
         let events = SseParser::new(self.limit).push(body.as_bytes())?;

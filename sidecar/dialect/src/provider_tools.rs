@@ -3,8 +3,8 @@
 //! agent's network and grants do not allow.
 //!
 //! Tools that the runner executes pass, also those built into a dialect (a shell, an editor).
-//! Images and files inside the request pass too. A key counts if any reader behind the mediator
-//! takes it for the name, and every value of a repeated key counts.
+//! Images and files inside the request pass too. A key matches a name if a lenient parser behind
+//! the mediator could decode it as that name. Every value of a repeated key is checked.
 
 use toolcrib_bounds::names::reads_as;
 
@@ -34,7 +34,8 @@ const BYTES: [&str; 2] = ["data", "file_data"];
 /// are refused. Each level is one more pass over the bytes.
 const MAX_DEPTH: usize = 4;
 
-/// Errors: `ProviderSide` with the first field that makes the provider act.
+/// Refuses a request that makes the provider act by itself. Errors: `ProviderSide` with the first
+/// such field.
 pub(crate) fn refuse<'t>(
     dialect: Dialect,
     text: &'t str,
@@ -51,7 +52,7 @@ fn find<'t>(
     fields: &Object,
     history: impl Iterator<Item = &'t str>,
 ) -> Option<String> {
-    // A stored prompt brings tools that the mediator cannot see.
+    // A prompt that the provider stores can have tools that the mediator cannot see.
     let stored = (dialect == Dialect::OpenaiResponses).then_some("prompt");
     let steers = FIELDS
         .into_iter()
@@ -115,8 +116,8 @@ fn tools(
     None
 }
 
-/// Returns true if the runner executes tools of this type, or if they only search what is in the
-/// request.
+/// Returns true if the runner executes tools of this type, or if they only search the request
+/// itself.
 fn is_runners(dialect: Dialect, kind: &str) -> bool {
     match dialect {
         Dialect::OpenaiChat => matches!(kind, "function" | "custom"),
@@ -227,7 +228,7 @@ fn names_remote(raw: &str) -> bool {
     !json::is_null(raw) && !is_data(raw)
 }
 
-/// Returns true if a url stands in place of inline bytes. Base64 has no colon.
+/// Returns true if a member for inline bytes has a url instead. Base64 has no colon.
 fn holds_remote(raw: &str, object: &Object) -> bool {
     BYTES.into_iter().any(|name| {
         values(raw, object, name).any(|raw| {
@@ -238,7 +239,8 @@ fn holds_remote(raw: &str, object: &Object) -> bool {
     })
 }
 
-/// Reads only the beginning, since an image may be most of a body.
+/// Returns true for a `data:` url. The first test reads only the beginning, since an image may be
+/// most of a body.
 fn is_data(raw: &str) -> bool {
     raw.starts_with("\"data:")
         || json::string(raw).is_some_and(|text| {
@@ -247,7 +249,7 @@ fn is_data(raw: &str) -> bool {
         })
 }
 
-/// Returns the values of all keys that some reader takes for `name`.
+/// Returns the values of all keys that a lenient parser could decode as `name`.
 fn values<'t>(text: &'t str, object: &'t Object, name: &'t str) -> impl Iterator<Item = &'t str> {
     let members = object.members.iter();
     let members = members.filter(move |member| is_read_as(&member.key, name));
@@ -259,7 +261,7 @@ fn is_read_as(key: &str, name: &str) -> bool {
     if !key.bytes().all(is_plain) {
         return reads_as(key, name);
     }
-    // The same rule as for fields, without an allocation: a body may have many keys.
+    // The rule of `reads_as`, and equal names, without an allocation: a body may have many keys.
     let (key, name) = (key.bytes(), name.bytes());
     let letters = |byte: &u8| *byte != b'_';
     let (key, name) = (key.filter(letters), name.filter(letters));

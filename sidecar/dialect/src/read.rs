@@ -241,8 +241,8 @@ pub(crate) fn with_document(
     Ok(Some(json::quote(&format!("{own}\n\n{document}"))))
 }
 
-/// Hides items that lead only to hidden ones: a provider refuses reasoning without an item after
-/// it.
+/// Hides each item directly before a hidden one for which `leads` is true, such as reasoning: a
+/// provider refuses reasoning without the item that it led to.
 pub(crate) fn hide_what_leads_to_hidden(hidden: &mut [bool], leads: impl Fn(usize) -> bool) {
     let mut next = false;
     for at in (0..hidden.len()).rev() {

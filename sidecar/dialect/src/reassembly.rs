@@ -24,7 +24,8 @@ impl Reassembly {
 
     /// Adds an event. Errors: the limit is exceeded; the event is dropped.
     pub fn push(&mut self, event: SseEvent) -> Result<(), DialectError> {
-        // Counts a minimum for each event, so that small ones cannot take many times the limit.
+        // Counts a minimum size for each event, so that many small events cannot take many times
+        // the limit in memory.
         let size =
             size_of::<SseEvent>() + event.data.len() + event.event.as_ref().map_or(0, String::len);
         self.held = self.held.saturating_add(size);

@@ -9,7 +9,7 @@ use crate::read::{flag, optional};
 use crate::view::{HistoryItem, RequestView, ToolChoice};
 use crate::{Dialect, DialectError, anthropic, fields, openai_chat, provider_tools, responses};
 
-/// The body of a request as received, and the positions of the parts that matter.
+/// The body of a request as received, and the positions of the parts that the mediator reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     dialect: Dialect,
@@ -160,7 +160,7 @@ impl Request {
 pub fn may_be_reply(dialect: Dialect, item: &str) -> bool {
     match dialect {
         Dialect::OpenaiChat | Dialect::AnthropicMessages => item.contains("assistant"),
-        // Calls are items of their own there, and have no role.
+        // In this dialect, calls are items without a role.
         Dialect::OpenaiResponses => true,
     }
 }
@@ -203,7 +203,8 @@ fn history_field(dialect: Dialect) -> &'static str {
     }
 }
 
-/// `items`: their positions, if known already.
+/// Returns the positions of the messages or input items. `items`: the same positions, if a scan has
+/// found them already.
 fn history(
     dialect: Dialect,
     text: &str,

@@ -1,4 +1,4 @@
-//! The parts of bodies that the mediator uses, in no dialect's words.
+//! The parts of bodies that the mediator uses, independent of a dialect.
 //!
 //! Each dialect's module reads them. Not here: the bodies themselves ([`crate::Request`],
 //! [`crate::Reply`]) and the edits.
@@ -82,9 +82,9 @@ pub enum CallKind {
 /// The result of one call, as the content of one JSON string. Calls are referred to by index, since
 /// some servers send no ids, or repeat one.
 ///
-/// A result is nothing but this string: for any two results the next requests differ only there, in
-/// every dialect. Hence Anthropic's `is_error` is not set; the result says whether the call
-/// succeeded, in a form that models of every dialect read.
+/// A result consists of this string alone: for any two results, the next requests differ in this
+/// string only, in every dialect. Hence Anthropic's `is_error` is not set; the result says whether
+/// the call succeeded, in a form that models of every dialect read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolResult {
     /// Index in [`crate::Reply::calls`].
@@ -116,7 +116,7 @@ pub enum HistoryPart {
     Other(String),
 }
 
-/// The treatment of an event.
+/// How a live stream handles an event of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Treatment {
     /// Sent at once, unless events are held.

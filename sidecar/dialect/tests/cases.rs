@@ -29,7 +29,7 @@ fn check(dialect: Dialect, case: &Path) {
     let request = Request::decode(dialect, read("request.json")).unwrap();
     let reply = Reply::decode(dialect, read("reply.json")).unwrap();
 
-    // Equal byte for byte if nothing changes.
+    // Without a change, every byte stays.
     let same = request
         .encode(&Edits::new(request.model().unwrap()))
         .unwrap();

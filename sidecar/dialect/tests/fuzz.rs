@@ -1,8 +1,8 @@
 //! Fuzz targets: bytes of a runner, a model or a network, mutated from the case files. No input
 //! panics, and the invariants hold for every input.
 //!
-//! `toolcrib-fuzz` says how many inputs a target has, and for how long. A failure prints its input;
-//! as a file under `tests/corpus/<target>/` it is a seed and is tried on every run.
+//! `toolcrib-fuzz` sets the number of inputs and the time. A failure prints its input; save it
+//! under `tests/corpus/<target>/`, and every run tries it.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![expect(clippy::disallowed_methods, reason = "seeds are files")]
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use toolcrib_dialect::*;
 use toolcrib_fuzz::Rng;
 
-/// Words that a mutation inserts: names that readers look for, and syntax that is hard to parse.
+/// Words that a mutation inserts: names that parsers look for, and syntax that is hard to parse.
 const WORDS: &[&str] = &[
     "{}",
     "[]",
@@ -56,7 +56,7 @@ const WORDS: &[&str] = &[
     "\"role\":\"assistant\"",
 ];
 
-/// All case files of this ending, and what was found before.
+/// Returns the case files with these names, and the inputs of earlier failures from the corpus.
 fn seeds(target: &str, names: &[&str]) -> Vec<Vec<u8>> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut seeds = Vec::new();

@@ -182,7 +182,7 @@ proptest! {
             };
             let body = written("house/otter", "").into_bytes();
             let Ok(request) = Request::decode(dialect, body) else {
-                continue; // A member that stands twice.
+                continue; // A repeated member.
             };
             let mut edits = Edits::new("otter");
             let same = String::from_utf8(request.encode(&edits).unwrap()).unwrap();
@@ -563,13 +563,13 @@ fn lists_of_parts_are_bounded() {
         let items = vec!["0"; count].join(",");
         let members: Vec<_> = (0..count).map(|at| format!("\"{at}\":0")).collect();
         let members = members.join(",");
-        // A repeated escape, or deep nesting, is read by `serde_json`.
         for (before, after) in [("", ""), ("  ", "\n")] {
             let array = format!("{before}[{items}]{after}");
             assert_eq!(Array::scan(&array).is_ok(), fits);
             let object = format!("{before}{{{members}}}{after}");
             assert_eq!(Object::scan(&object).is_ok(), fits);
         }
+        // The scanner gives up on deep nesting, so `serde_json` reads this text.
         let deep = format!("[{}1{},{items}]", "[".repeat(70), "]".repeat(70));
         assert!(Array::scan(&deep).is_err());
     }

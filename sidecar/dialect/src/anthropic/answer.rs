@@ -35,8 +35,8 @@ pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
     with_members(text, &set)
 }
 
-/// Writes the turn's sums into the usage object. Drops the lifetime of cache writes: it is not
-/// summed, and the last reply's would contradict the sum.
+/// Writes the turn's sums into the usage object. Sets `cache_creation` to null: its counts per
+/// lifetime are not summed, and those of the last reply would contradict the sum.
 pub(super) fn summed_usage(raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
     let raw = raw.filter(|raw| !json::is_null(raw)).unwrap_or("{}");
     let cached = usage

@@ -20,7 +20,7 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
     for block in scan_array(content, "content")?.texts(content) {
         match text_of(block, "type").as_deref() {
             Some("text") => add_text(&mut parts, text_of(block, "text").unwrap_or_default()),
-            // Runners may drop these blocks, and must not change them.
+            // Not compared: runners may drop these blocks, and must not change them.
             Some("thinking" | "redacted_thinking") => {}
             Some("tool_use") => parts.push(call(block)?),
             Some("tool_result") => parts.push(HistoryPart::Result {

@@ -10,7 +10,7 @@ use crate::{DialectError, SseEvent, Usage};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
     opened: bool,
-    /// Number of blocks that the runner has; the reply's blocks are numbered from there.
+    /// Number of blocks that were sent to the runner, which is the index of the next one.
     blocks: u64,
     places: HashMap<u64, u64>,
     open: BTreeSet<u64>,

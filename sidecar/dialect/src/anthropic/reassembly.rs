@@ -6,7 +6,7 @@ use crate::json::{self, Object};
 use crate::read::{scan_object, text_of, with_members};
 use crate::{DialectError, SseEvent, Usage};
 
-/// One block: its opening, and the deltas.
+/// A content block: its `content_block_start`, and its deltas.
 #[derive(Default)]
 struct Block {
     opening: String,
@@ -60,7 +60,7 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
                 if let Some(more) = part("usage") {
                     usage = merged(&usage, more)?;
                 }
-                // The members of this event other than these are members of the message.
+                // All other members of this event belong to the message.
                 let beside = |key: &str| !matches!(key, "type" | "delta" | "usage");
                 for member in fields.members.iter().filter(|it| beside(&it.key)) {
                     let raw = data[member.value.clone()].to_string();

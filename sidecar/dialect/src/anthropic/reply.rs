@@ -103,12 +103,13 @@ pub(super) fn calls(content: &str) -> Result<Vec<(usize, RawCall)>, DialectError
     Ok(calls)
 }
 
-/// Keeps an input that broke off as its text.
+/// Returns the arguments as text. An input that the token limit cut is a JSON string of that text.
 fn arguments(input: &str) -> String {
     json::string(input).unwrap_or_else(|| input.to_string())
 }
 
-/// Returns the family of a toolset member's call: the runner declares the family.
+/// Returns the family of the toolset that the called tool belongs to. The runner declares the
+/// toolset, not its tools.
 pub(super) fn family(block: &str) -> Option<String> {
     text_of(block, "toolset_name")
 }

@@ -39,7 +39,8 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
 /// Type of the block that defines a tool among the messages.
 const INLINE: &str = "tool_definition";
 
-/// Tools that a message defines; they are available from there on.
+/// Returns the names of the tools that a message defines. The model may call them from that message
+/// on.
 fn inline_tools(message: &str) -> Vec<String> {
     let part = |raw: &str, key| {
         let fields = Object::scan(raw).ok()?;
@@ -58,8 +59,8 @@ fn inline_tools(message: &str) -> Vec<String> {
     }
 }
 
-/// The name of a tool; the family of a toolset, which has no name; the type of any other tool
-/// without one.
+/// Returns the name of a tool. A toolset has no name and is named by its family, any other tool
+/// without a name by its type.
 fn tool_name(tool: &str) -> Option<String> {
     text_of(tool, "name").or_else(|| {
         let kind = text_of(tool, "type")?;
@@ -71,7 +72,8 @@ fn tool_name(tool: &str) -> Option<String> {
 }
 
 pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
-    // A conversation that the provider stores; hidden rounds cannot be inserted into it.
+    // The provider stores the conversation of a `thread`, so hidden rounds cannot be inserted into
+    // it.
     if !edits.tools.is_empty() && present(text, fields, "thread").is_some() {
         return Err(DialectError::HeldElsewhere("thread"));
     }
@@ -87,7 +89,8 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
     Ok(fields.with(text, &set, &[]))
 }
 
-/// The runner's own may be a name, or hold loading instructions without a name.
+/// Sets the id of the provider's container, unless the request has one. The runner's `container` is
+/// an id, or an object that may lack one.
 fn edited_container(
     text: &str,
     fields: &Object,
@@ -182,9 +185,9 @@ fn edited_messages(
     edited_history(raw, edits, late, |at| empty.contains(&at)).map(Some)
 }
 
-/// Finds empty answers, which terminal tools leave. Runners send them back, but the provider
-/// refuses an empty text, and accepts no content only at the very end. The rounds before an empty
-/// answer stay in the history.
+/// Returns the indexes of empty answers, with which terminal tools end a turn. Runners send them
+/// back, but the provider refuses an empty text, and accepts an empty content only in the last
+/// message. The hidden rounds before an empty answer stay in the history.
 fn empty_answers(raw: &str) -> Result<Vec<usize>, DialectError> {
     let messages = Array::scan(raw)?;
     let last = messages.items.len().saturating_sub(1);
@@ -210,8 +213,9 @@ fn empty_answers(raw: &str) -> Result<Vec<usize>, DialectError> {
     Ok(empty)
 }
 
-/// Position before the last message that the user wrote: late, and never between a call and its
-/// results (which are a user message too).
+/// Returns the index before which the context message is inserted: that of the last message that
+/// the user wrote. So it comes late, and never between a call and its results, which are a user
+/// message too.
 fn late(messages: &[&str]) -> usize {
     let own = |message: &&str| {
         super::history::read(message).is_ok_and(|item| {

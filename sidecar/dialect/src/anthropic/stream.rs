@@ -1,7 +1,7 @@
 //! Encodes a whole reply as events.
 //!
-//! Each block opens empty, grows by its deltas and closes. A block without a defined delta (search
-//! results, redacted thinking, later kinds) opens whole.
+//! Each block starts empty, gets its content in deltas, and stops. A block without a defined delta
+//! (search results, redacted thinking, unknown kinds) starts with its whole content.
 
 use super::answer::summed_usage;
 use super::reply;
@@ -74,7 +74,7 @@ fn summed(text: &str, body: &Object, usage: Option<Usage>) -> Result<String, Dia
 
 /// Members of a message that are known only at its end.
 const ENDING: [&str; 4] = ["stop_reason", "stop_sequence", "stop_details", "container"];
-/// Also known only at the end, but not a member of the delta.
+/// Known only at the end too, but a member of the event and not of its delta.
 const CONTEXT: &str = "context_management";
 
 struct Events {
@@ -98,7 +98,7 @@ pub(super) fn event(name: &str, members: &[(&str, String)]) -> SseEvent {
     }
 }
 
-/// The opening of a content block, and its deltas.
+/// Returns the block of `content_block_start`, and the deltas.
 fn pieces(block: &str) -> Result<(String, Vec<String>), DialectError> {
     let fields = scan_object(block, "content")?;
     let raw = |key| fields.get(block, key).filter(|raw| !json::is_null(raw));

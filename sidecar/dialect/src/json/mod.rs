@@ -1,4 +1,5 @@
-//! JSON as its source text: positions of its parts, and edits that change nothing else.
+//! Edits JSON in its source text: finds the positions of the parts, and changes only the edited
+//! ones.
 //!
 //! An object or array is a list of *slots* (the text between its commas, white space
 //! included); an edit replaces, drops or adds slots, and every other byte stays. Values
@@ -13,8 +14,8 @@ use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
-/// Limits the members of an object and the elements of an array: each takes more memory than its
-/// digit and comma.
+/// Limits the members of an object and the elements of an array: in memory, each takes more than
+/// the two bytes of `0,`.
 pub(crate) const MAX_PARTS: usize = 100_000;
 /// Bytes reserved for keys, brackets and commas, which are not counted one by one.
 const ROOM: usize = 256;

@@ -4,7 +4,7 @@
 //! in blocks. It allocates only the list of parts.
 //!
 //! Invariant: this scanner finds exactly what `serde_json` finds. It returns `None` for a text that
-//! is not certainly valid (or nests deeper than a word has bits); `serde_json` then reads the text
+//! is not certainly valid (or nests deeper than a `u64` has bits); `serde_json` then reads the text
 //! and reports its own error.
 
 use std::ops::Range;

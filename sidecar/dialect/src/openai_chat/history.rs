@@ -62,7 +62,7 @@ pub(crate) fn rename_calls(
     reply::with_calls(item, &calls, &all, rename)
 }
 
-/// Joins adjacent texts and drops empty ones, whatever form they had.
+/// Joins adjacent texts and drops empty ones, so that all forms of a content are equal.
 fn content_parts(raw: &str) -> Result<Vec<HistoryPart>, DialectError> {
     if json::is_null(raw) {
         return Ok(Vec::new());

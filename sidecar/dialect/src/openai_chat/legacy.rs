@@ -1,9 +1,9 @@
 //! Rewrites `function_call` and role `function` in the history as `tool_calls` and tool results:
 //! providers accept no other form beside `tools`.
 //!
-//! Rewrites a call only if its result follows at once, because providers refuse an open one among
-//! `tool_calls`. Call and result get an id from their index among such pairs, so that a growing
-//! history keeps its prefix.
+//! Rewrites a call only if the next message is its result, because providers refuse `tool_calls`
+//! without a result. Call and result get an id from the number of their pair, so that a longer
+//! history begins with the same bytes.
 
 use super::reply;
 use crate::json::{self, Array, Change};
@@ -15,7 +15,7 @@ pub(super) fn mentioned(messages: &str) -> bool {
     messages.contains("function_call")
 }
 
-/// Rewrites such pairs and nothing else.
+/// Rewrites each pair of a legacy call and its result, and nothing else.
 pub(super) fn normalized(messages: &str) -> Result<String, DialectError> {
     let array = Array::scan(messages)?;
     let texts: Vec<&str> = array.texts(messages).collect();

@@ -18,10 +18,11 @@ pub(crate) struct Chunks {
     null_usage: bool,
     head: Option<Vec<(&'static str, String)>>,
     opened: bool,
-    /// The current reply has sent something; it has sent text.
+    /// The current reply has sent something besides its role.
     something: bool,
+    /// The current reply has sent text.
     text: bool,
-    /// The next text follows the text of an earlier reply.
+    /// An earlier reply has sent text, so the next text begins with an empty line.
     part: bool,
 }
 
@@ -55,7 +56,8 @@ impl Chunks {
             self.head = Some(head(data, &chunk));
         }
         let Some(choice) = first_choice(data, &chunk)? else {
-            // Usage has a chunk of its own; other chunks without choices pass.
+            // A chunk with usage is not sent, since the last chunk has the sum; other chunks
+            // without choices pass.
             let ends = present(data, &chunk, "usage").is_some();
             return Ok(if ends {
                 Treatment::Suppressed
@@ -165,7 +167,7 @@ impl Chunks {
         Ok(fields.edit(
             delta,
             |member| match (member.key.as_str(), &parted) {
-                // A message has one role, and begins once.
+                // The runner's message has begun already, with its role.
                 ("role", _) if opened => Change::Drop,
                 ("content", _) if opened && is_empty(&delta[member.value.clone()]) => Change::Drop,
                 ("content", Some(text)) => Change::Set(json::quote(&format!("\n\n{text}"))),

@@ -47,7 +47,7 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
             }
         }
     }
-    // Some servers omit the end mark; a finish reason serves as well.
+    // Some servers omit `[DONE]`; a finish reason also shows that the reply is complete.
     if !done && !choice.contains_key("finish_reason") {
         return Err(DialectError::StreamCut);
     }
@@ -108,7 +108,7 @@ fn take_choice(part: Value, choice: &mut Map<String, Value>, message: &mut Map<S
 
 fn merge_members(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
-        // Repeated, never sent in pieces.
+        // Deltas repeat these members and never split them.
         let whole = matches!(key.as_str(), "role" | "id" | "type" | "index");
         let slot = into.entry(key).or_insert(Value::Null);
         if whole {
@@ -142,8 +142,8 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Limits the search for the item that a piece belongs to: a server that sends ever new items must
-/// not make every piece search all of them.
+/// Limits the search for the item that a delta belongs to. Otherwise a server that sends ever more
+/// items could make each delta search all of them.
 const NEAR: usize = 128;
 
 fn merge_item(items: &mut Vec<Value>, item: Value) {

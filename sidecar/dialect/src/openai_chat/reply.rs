@@ -74,7 +74,7 @@ pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
     calls_of(message, &scan_object(message, "message")?)
 }
 
-/// The same for a message that is scanned already.
+/// Does the same as [`calls`] for a message that is scanned already.
 pub(super) fn calls_of(message: &str, fields: &Object) -> Result<Vec<RawCall>, DialectError> {
     let tool_calls = fields
         .get(message, "tool_calls")

@@ -188,7 +188,7 @@ fn edited_messages(
     }
     let mut edited = edited_history(raw, edits, late, |_| false)?;
     if legacy {
-        // Insertions may hold legacy messages as well: the answer that followed a hidden round.
+        // Inserted items may contain legacy messages too, such as the answer after a hidden round.
         edited = legacy::normalized(&edited)?;
     }
     let Some(document) = &edits.prompt else {
@@ -213,7 +213,8 @@ fn is_system(message: &str) -> bool {
     matches!(role.as_deref(), Some("system" | "developer"))
 }
 
-/// Position before the last user message: late, and never between a call and its result.
+/// Returns the index before which the context message is inserted: that of the last user message.
+/// So it comes late, and never between a call and its result.
 fn late(messages: &[&str]) -> usize {
     messages
         .iter()

@@ -42,7 +42,7 @@ pub(super) fn opening(request: &RequestView, text: &str) -> Result<String, Diale
     Ok(chunk.with(&json::array(&[delta]), None))
 }
 
-/// The chunks after the last one with a part of the message.
+/// Returns the chunks after the message: finish reason, usage, `[DONE]`.
 pub(super) fn ending(
     request: &RequestView,
     text: &str,
@@ -114,7 +114,7 @@ fn delta_choice(delta: &str, logprobs: Option<&str>, finish: Option<&str>) -> St
     json::object(&members)
 }
 
-/// The first delta.
+/// Returns the first delta: the role, and no text.
 fn role(message: &str) -> Result<String, DialectError> {
     let fields = read::scan_object(message, "message")?;
     let role = fields.get(message, "role").unwrap_or("\"assistant\"");

@@ -5,8 +5,8 @@ use crate::json::{self, Object};
 use crate::read::{present, scan_array, text_of, with_members};
 use crate::{DialectError, Usage};
 
-/// Restores the parts of the request that the provider repeats in its reply: the runner gets its
-/// own, without our additions.
+/// Restores the fields of the request that the provider repeats in its reply, so that the runner
+/// gets its own values without the additions of the mediator.
 pub(crate) fn whole(
     request: &str,
     text: &str,

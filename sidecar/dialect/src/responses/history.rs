@@ -12,7 +12,7 @@ const ASSISTANT: &str = "assistant";
 const TOOL: &str = "tool";
 
 pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
-    // The whole input is one text.
+    // The input is a plain text instead of a list.
     if let Some(text) = json::string(item) {
         return Ok(history_item("user", text_part(text)));
     }
@@ -60,8 +60,8 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
         "item_reference" if text_of(item, "id").is_some_and(|id| id.starts_with("rs_")) => {
             history_item(ASSISTANT, Vec::new())
         }
-        // Its content is the reference. Only the provider, or a mediator that saw the item, can
-        // resolve it: see `reference`.
+        // The reference itself counts as the content. Only the provider, or a mediator that saw the
+        // item, can resolve it: see `reference`.
         "" | "item_reference" => history_item(
             ASSISTANT,
             vec![HistoryPart::Other(without_cache_mark(item))],
@@ -101,7 +101,7 @@ fn history_item(role: &str, parts: Vec<HistoryPart>) -> HistoryItem {
     }
 }
 
-/// Joins adjacent texts and drops empty ones, whatever form they had.
+/// Joins adjacent texts and drops empty ones, so that all forms of a content are equal.
 fn message_parts(content: &str) -> Result<Vec<HistoryPart>, DialectError> {
     if let Some(text) = json::string(content) {
         return Ok(text_part(text));

@@ -12,7 +12,7 @@ pub(super) struct Call {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// An item of this type, with the text in `output`.
+    /// A text, in the `output` of an item of this type.
     Text(&'static str),
     /// Only the runner can produce the answer (a screenshot, an exit code).
     RunnersOwn,
@@ -72,8 +72,8 @@ pub(super) fn call(item: &str) -> Result<Option<Call>, DialectError> {
     }))
 }
 
-/// Built-ins whose calls wait for the runner. Returns the name under which the tool counts as
-/// declared, and the member with the instructions.
+/// For the call of a built-in tool that the runner executes, returns the name by which the tool is
+/// declared, and the member with the arguments.
 fn runs_at_the_runner(item: &str, kind: &str) -> Option<(&'static str, &'static str)> {
     match kind {
         "computer_call" => Some((COMPUTER, "action")),

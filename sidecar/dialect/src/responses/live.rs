@@ -15,15 +15,16 @@ const HEAD: [&str; 3] = ["id", "created_at", "model"];
 pub(crate) struct Items {
     number: u64,
     head: Vec<(&'static str, String)>,
-    /// The events that opened the response, if it is open.
+    /// Types of the opening events that were sent, such as `response.created`.
     opened: Vec<String>,
     replies: u32,
-    /// The items of the earlier replies, and the number of items that the runner has.
+    /// The sent items of the replies that have ended.
     done: Vec<String>,
+    /// Number of items that were sent to the runner, which is the index of the next one.
     items: u64,
     /// Index of each of this reply's items among all items.
     places: HashMap<u64, u64>,
-    /// Items that are opened and not done.
+    /// Indexes of the items that were added and are not done.
     open: BTreeSet<u64>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn items(
     let mut hidden = vec![false; texts.len()];
     for (nth, (at, call)) in calls.iter().enumerate() {
         let answered = results.iter().any(|result| result.call == nth);
-        // A call that no text can answer would stay open.
+        // A call that only the runner can answer would have no result.
         hidden[*at] = !answered || call.answer == Answer::RunnersOwn;
     }
     hide_what_leads_to_hidden(&mut hidden, |at| item::kind(texts[at]) == "reasoning");
@@ -68,7 +68,8 @@ pub(crate) fn items(
                 ("call_id", json::quote(&call.raw.id)),
                 ("output", json::quote(&result.content)),
             ];
-            // A program's call is answered to the program.
+            // If a program of the model made the call, `caller` names it, and the result repeats
+            // `caller`.
             let fields = scan_object(texts[*at], "output")?;
             let caller = present(texts[*at], &fields, "caller");
             members.extend(caller.map(|caller| ("caller", caller.to_string())));

@@ -9,7 +9,7 @@ use crate::read::{
 use crate::view::RequestView;
 use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
-/// Fields that refer to state outside of the body, into which rounds cannot be inserted.
+/// Fields that refer to state at the provider, into which hidden rounds cannot be inserted.
 const STATE_ELSEWHERE: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
@@ -35,7 +35,8 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
     })
 }
 
-/// Tools that an item of the history declares: found by a search, or added later.
+/// Returns the names of the tools that an item of the history declares: the results of a tool
+/// search, and tools that were added later.
 fn found_tools(item: &str) -> Result<Vec<String>, DialectError> {
     if !matches!(
         item::kind(item).as_str(),
@@ -57,7 +58,8 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
     }
     let set = [
         ("model", Some(json::quote(&edits.model))),
-        // Not an item of the input: a stored conversation would keep one more each time.
+        // The document is no item of the input: a stored conversation would get one more copy with
+        // each request.
         (
             "instructions",
             with_document(text, fields, "instructions", edits)?,
@@ -168,7 +170,8 @@ fn unstored(edits: &Edits) -> Edits {
     edits
 }
 
-/// Position before the last user message: late, and never between a call and its result.
+/// Returns the index before which the context message is inserted: that of the last user message.
+/// So it comes late, and never between a call and its result.
 fn late(items: &[&str]) -> usize {
     items
         .iter()

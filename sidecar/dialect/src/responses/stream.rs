@@ -1,7 +1,8 @@
 //! Encodes a whole reply as events.
 //!
-//! Each item opens empty, grows, and is repeated whole when it is done. An item that needs no delta
-//! (the provider's own calls, later kinds) opens whole.
+//! Each item is added empty, gets its content in deltas, and is repeated whole when it is done. An
+//! item that needs no delta (the provider's own calls, unknown kinds) is added with its whole
+//! content.
 
 use super::answer;
 use super::item;
