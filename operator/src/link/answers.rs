@@ -20,7 +20,8 @@ use toolcrib_manifest::{AgentPresence, Floor, Want};
 
 use crate::compressed::CompressedText;
 
-/// Number of answers from which those of deleted agents are dropped, if no request waits for them.
+/// Number of stored answers at which those of deleted agents are dropped, unless a request waits
+/// for them.
 const FORGET_FROM: usize = 64;
 
 /// The latest answer for an agent; `None` until this leader has compiled it.
@@ -33,11 +34,11 @@ pub struct Answer {
     access: Access<CompressedText>,
 }
 
-/// What an agent's mediators may use of their files.
+/// The part of the compiled files that an agent's mediators may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access<F> {
-    /// What the allowlist names. [`Answers`] keeps it as compressed JSON, since ten thousand are
-    /// kept and each is read only when it changes.
+    /// The tools, feeds, providers and models that the allowlist names. [`Answers`] keeps it as
+    /// compressed JSON, since ten thousand are kept and each is read only when it changes.
     Allowed(F),
     /// Nothing, since the agent is suspended.
     Suspended,
@@ -112,11 +113,11 @@ impl Answer {
 
 impl Answers {
     fn state(&self) -> MutexGuard<'_, State> {
-        // An answer is replaced as a whole, so a panic leaves no half of one.
+        // An answer is replaced as a whole, so a panic cannot leave an incomplete one.
         self.0.lock()
     }
 
-    /// Starts over, with numbers above `seq`.
+    /// Drops all answers. The next one gets a number above `seq`.
     pub fn begin(&self, seq: u64) {
         *self.state() = State {
             seq,
@@ -126,8 +127,8 @@ impl Answers {
 
     /// Publishes what an agent's mediators may use from now on. Returns `None` if nothing changed.
     ///
-    /// `is_suspended` is asked while no other answer can be published, and prevails over an
-    /// allowlist: the compilation that made the allowlist may be older than the suspension.
+    /// `is_suspended` is called while the answers are locked. If it returns true, a suspension is
+    /// published instead of an allowlist, whose compilation may be older.
     pub fn publish(
         &self,
         agent: &ObjectRef,
@@ -167,7 +168,8 @@ impl Answers {
                     && match (&before, access.floor()) {
                         (_, None) => false,
                         (None, Some(_)) => true,
-                        // What the later one has and the earlier one lacks.
+                        // With swapped arguments: whether the new floor has something that the old
+                        // one lacks.
                         (Some(before), Some(after)) => takes_away(after, before),
                     },
             });
@@ -217,7 +219,8 @@ impl Answers {
 }
 
 impl State {
-    /// Drops the answers of deleted agents that no request waits for. They can be made again.
+    /// Drops the answers of deleted agents that no request waits for. [`Answers::subscribe`] can
+    /// create them again.
     fn forget(&mut self) {
         self.agents.retain(|_, sender| {
             sender.receiver_count() > 0
@@ -281,7 +284,7 @@ mod tests {
         );
         let answer = down(&receiver).unwrap();
         assert_eq!((answer.agent, answer.floor), (AgentPresence::Deleted, None));
-        // Resumed: the files decide from here on.
+        // The agent is resumed: its allowlist is published again.
         assert_eq!(allow(&answers, &["a"]), published(3, false, true));
     }
 
@@ -376,7 +379,7 @@ mod tests {
         assert_eq!(down(&receiver).unwrap().want.unwrap().manifest, "m1");
         assert_eq!(publish(Some(floor(&["a"]))), published(2, true, false));
         assert_eq!(publish(Some(floor(&["a", "b"]))), published(3, false, true));
-        // Several changes wake once, and the digests are kept.
+        // Several changes wake a waiting request once, and the digests are kept.
         assert!(receiver.has_changed().unwrap());
         let latest = down(&receiver).unwrap();
         assert_eq!(

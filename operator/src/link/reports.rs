@@ -1,9 +1,9 @@
 //! The latest report of each pod, and the sums per agent.
 //!
 //! Pure. Counters are cumulative per (pod, epoch) and merged by maximum, so a repeated or late
-//! message counts once. The counters of a deleted pod stay in the sum. Bounded: one entry per living
-//! pod, with one epoch (earlier ones are summed up). Texts are cut, and counters and times are kept
-//! within what an Agent's status can hold, because a mediator may be hostile.
+//! message counts once. The counters of a deleted pod stay in the sum. Bounded: one entry per
+//! living pod, with one epoch (earlier ones are summed up). Texts are truncated, and counters and
+//! times are limited to what an Agent's status can hold, because a mediator may be hostile.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use toolcrib_manifest::{
     Digests, LONGEST_TEXT, LinkUp, MOST_PROVIDERS, MOST_WITHHELD, RunnerAccess, Usage,
 };
 
-/// Limit of a counter. Many readers of JSON cannot represent larger integers, and past 2^63 the API
+/// Limit of a counter. Many JSON parsers cannot represent larger integers, and past 2^63 the API
 /// server refuses the whole status.
 const MOST: u64 = (1 << 53) - 1;
-/// Limit of how far a mediator's clock may be ahead. A call in the future would hide all others.
+/// Most that a mediator's clock may be ahead. A last call in the future would hide all later calls.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// The pod that sent a report, from the TokenReview and the pod's labels.
@@ -43,16 +43,16 @@ pub struct PodReport {
     /// Providers that refuse every key that the mediator has for them, each with the reason: a
     /// sentence that begins with the provider's name.
     pub providers: Vec<String>,
-    /// The mediator's answer to the runner's token.
+    /// Whether the mediator has accepted the runner's token.
     pub runner: Option<RunnerAccess>,
     epoch: String,
     /// The counters of this epoch that are part of the agent's status already.
     baseline: Counters,
-    /// The counters of this epoch now.
+    /// The latest counters of this epoch.
     latest: Counters,
 }
 
-/// [`Usage`] without its time.
+/// The counters of [`Usage`], without the time of the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters([u64; 7]);
 
@@ -69,7 +69,7 @@ impl Counters {
         ])
     }
 
-    /// Counters cut to [`MOST`]: a mediator may report any number.
+    /// Limits each counter to [`MOST`]: a mediator may report any number.
     fn bounded(self) -> Self {
         Self(self.0.map(|counter| counter.min(MOST)))
     }
@@ -280,13 +280,15 @@ impl PodReport {
     }
 }
 
-/// Returns the time of the pod's last call, in UTC; `None` if the time is impossible.
+/// Returns the time of the pod's last call, in UTC; `None` if the time is missing, invalid, or too
+/// far ahead.
 fn last_call(usage: &Usage, now: Timestamp) -> Option<String> {
     let at: Timestamp = usage.last_call.as_deref()?.parse().ok()?;
     (at >= Timestamp::UNIX_EPOCH && now.duration_until(at) <= CLOCK_SKEW).then(|| at.to_string())
 }
 
-/// Removes control characters from a mediator's text and cuts it, since it is copied to the status.
+/// Removes control characters from a mediator's text and truncates it, since it is copied to the
+/// status.
 fn cut(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     toolcrib_bounds::cut(&plain, LONGEST_TEXT).into_owned()

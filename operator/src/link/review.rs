@@ -86,7 +86,7 @@ impl Reviewer {
             .acquire()
             .await
             .expect("the semaphore is never closed");
-        // A request that had its turn before may have asked about the same token.
+        // A request that waited here before may have cached the review of the same token.
         if let Some(bearer) = self.cached_bearer(&hash) {
             return Ok(bearer);
         }

@@ -14,7 +14,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 
-/// Age at which a revocation is given up; by then the volume has long delivered the change.
+/// Age at which a revocation is closed without all acknowledgements. By then the kubelet has long
+/// refreshed the volume.
 pub const GIVEN_UP: Duration = Duration::from_secs(300);
 /// Limit of open revocations per agent.
 const OPEN: usize = 64;
@@ -50,7 +51,8 @@ impl Revocations {
         now: Instant,
     ) -> Vec<Duration> {
         let Some(revocations) = self.agents.get_mut(agent) else {
-            // No pod of the agent has reported, so the volume alone delivers the change.
+            // No pod of the agent has reported, so the change reaches pods through the volume
+            // alone.
             return Vec::new();
         };
         let full = revocations.open.len() >= OPEN;

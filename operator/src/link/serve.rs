@@ -1,4 +1,4 @@
-//! One message of the link: its sender, its report, and the answer.
+//! Handles a message of the link: authenticates the sender, records its report, and answers.
 //!
 //! If the sender has the latest answer in force, the request is held until there is a newer one, or
 //! for as long as the sender asked. Not here: the content of an answer ([`super::answers`]).
@@ -37,9 +37,10 @@ const _: () = assert!(BODY_KIB as usize * 1024 == LONGEST_REPORT);
 const BODIES_KIB: usize = 16 * 1024;
 /// Bytes of an oversized report that are received, so that its sender can read the refusal.
 const LONGEST_DISCARDED: usize = 4 * LONGEST_REPORT;
-/// Time for receiving a report. A report is sent in one piece, so it takes up room only briefly.
+/// Timeout of waiting for buffer space, and of receiving a report. A report is sent in one piece,
+/// so it takes up buffer space only briefly.
 const READ: Duration = Duration::from_secs(5);
-/// Time for the review of a token.
+/// Timeout of a TokenReview.
 const REVIEW: Duration = Duration::from_secs(10);
 /// Limit of the time for which a request is held; shorter than the idle timeout of proxies.
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
@@ -50,11 +51,11 @@ pub const BOUNDS: Bounds = Bounds {
     known: 20_000,
     // A node's pods may come from one address; no node runs more than a few hundred.
     known_of_one_address: 2_000,
-    // All mediators connect to a new leader at once, and wait here for their tokens' reviews.
-    // Mediators that find no room try again.
+    // All mediators connect to a new leader at once, and count here until their TokenReviews end.
+    // Mediators over the bound try again.
     strangers: 2_048,
     strangers_of_one_address: 32,
-    // Time for a handshake, a head and a token's review.
+    // Time for a TLS handshake, the headers of a request, and a TokenReview.
     introduction: Duration::from_secs(20),
     idle: Duration::from_secs(10),
     // A token has 8 KiB at most.
@@ -113,9 +114,9 @@ enum Refusal {
     Malformed,
     TooLarge,
     TooSlow,
-    /// Connections or bodies of known senders have no room left.
+    /// The bound on authenticated connections, or on their bodies, is reached.
     Busy,
-    /// A later message of the same pod waits.
+    /// A later request of the same pod has replaced this one.
     Superseded,
 }
 
@@ -171,8 +172,8 @@ async fn message(
         .inc();
     match result {
         Ok(down) => ([(header::CONTENT_TYPE, "application/json")], down).into_response(),
-        // The connection is closed: the Service may name another leader by now, and a client that is
-        // not authenticated needs no second request.
+        // Closes the connection: the Service may lead to another replica by now, and a client that
+        // is not authenticated needs no second request.
         Err(refusal) => {
             let close = [(header::CONNECTION, "close")];
             (refusal.status(), close, refusal.name()).into_response()
@@ -229,7 +230,7 @@ async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusa
 
 /// Reads the report, and drops its bytes.
 async fn read(bodies: &Semaphore, body: Body) -> Result<LinkUp, Refusal> {
-    // A body of unknown length reserves the most.
+    // A body of unknown length reserves the space of the largest one.
     let length = body.size_hint().upper().unwrap_or(u64::MAX);
     let kib = match u32::try_from(length.div_ceil(1024)) {
         Ok(kib) if kib <= BODY_KIB => kib.max(1),
@@ -255,8 +256,9 @@ pub(crate) fn decoded(body: &[u8]) -> Option<LinkUp> {
     serde_json::from_slice(body).ok()
 }
 
-/// Reads a known sender's body and drops it, up to [`LONGEST_DISCARDED`]. A connection that closes
-/// with unread bytes is reset, and the sender fails in mid-write before it reads its refusal.
+/// Reads an authenticated sender's body and drops it, up to [`LONGEST_DISCARDED`]. A connection
+/// that closes with unread bytes is reset, and the sender fails in mid-write before it reads its
+/// refusal.
 async fn discard(mut body: Body) {
     let discarding = async {
         let mut left = LONGEST_DISCARDED;
@@ -324,7 +326,7 @@ async fn next_answer(
     hold: Duration,
 ) -> Result<(), Refusal> {
     let hold = hold.min(LONGEST_HOLD);
-    // Up to a quarter less, so that requests that arrived together do not return together.
+    // Jitter of up to a quarter, so that requests that arrived together do not return together.
     let until = Instant::now() + (hold - part_of(hold / 4));
     let mut long_poll = long_polls.begin(pod);
     let next = answers.wait_for(|answer| answer.as_ref().is_some_and(|answer| answer.seq != seen));

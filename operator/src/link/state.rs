@@ -36,8 +36,8 @@ impl State {
         }
     }
 
-    /// Forgets everything, since another leader may have changed it; answers are numbered above
-    /// `seq`.
+    /// Drops the state of an earlier tenure, since another leader may have changed it; answers are
+    /// numbered above `seq`.
     pub fn begin(&self, seq: u64) {
         *self.reports() = Reports::default();
         self.revocations(|open| {
@@ -57,9 +57,9 @@ impl State {
         self.reports.lock()
     }
 
-    /// Publishes what an agent's mediators may use of their loaded files. `since` is the time of the
-    /// event that led to it. See [`Answers::publish`] for `is_suspended`. Returns whether the change
-    /// gives something.
+    /// Publishes what an agent's mediators may use of their loaded files. `since` is the time of
+    /// the event that led to it. See [`Answers::publish`] for `is_suspended`. Returns true if the
+    /// change gives access that the earlier answer did not.
     pub fn publish(
         &self,
         agent: &ObjectRef,
