@@ -249,7 +249,7 @@ fn pods(status: &PodsStatus) -> Pods {
     }
 }
 
-/// A page of the agents, which must be sorted by name, and the position of the next page.
+/// Returns a page of the agents, which must be sorted by name, and the position of the next page.
 pub fn by_name(
     agents: impl IntoIterator<Item = ObjectRef>,
     page: &Page,
@@ -261,13 +261,13 @@ pub fn by_name(
     part(rest, page, ToString::to_string)
 }
 
-/// A page of the agents sorted by last call, latest first, and the position of the next page. An
-/// agent that calls a tool between two pages moves to the front and is not listed again.
+/// Returns a page of the agents sorted by last call, latest first, and the position of the next
+/// page. An agent that calls a tool between two pages moves to the front and is not listed again.
 pub fn by_call(
     last_calls: impl IntoIterator<Item = (ObjectRef, String)>,
     page: &Page,
 ) -> (Vec<ObjectRef>, Option<String>) {
-    // RFC 3339 in UTC compares as text.
+    // Times in RFC 3339 and UTC can be sorted as text.
     let order = |(agent, at): &(ObjectRef, String)| (std::cmp::Reverse(at.clone()), agent.clone());
     let mut calls: Vec<(ObjectRef, String)> = last_calls.into_iter().collect();
     calls.sort_by_cached_key(order);

@@ -38,16 +38,17 @@ pub const BOUNDS: Bounds = Bounds {
     strangers_of_one_address: 32,
     introduction: Duration::from_secs(10),
     idle: Duration::from_secs(10),
-    // No request may have a body. This much of a body is discarded, so that its sender gets the
-    // error.
+    // No request may have a body. A body up to this size is discarded, so that its sender can read
+    // the error.
     head: 64 * 1024,
     lifetime: Some(Duration::from_secs(300)),
 };
-/// Most concurrent answers: each takes milliseconds of processor time from the reconcilers.
+/// Limit of answers that are built at the same time: each takes milliseconds of CPU time from the
+/// reconcilers.
 const AT_ONCE: usize = 4;
-/// Longest wait for a turn.
+/// Timeout of waiting for one of the [`AT_ONCE`] permits.
 const QUEUE: Duration = Duration::from_secs(2);
-/// Longest time for an answer, which may need a ConfigMap.
+/// Timeout of building an answer, which may have to read a ConfigMap.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// claw-api, and the parts of the leader that it reads.
@@ -188,8 +189,8 @@ async fn request(State(listener): State<Arc<Listener>>, request: Request) -> Res
         Err(refusal) => {
             let (status, code) = refusal.code();
             let body = json!({"error": {"code": code, "message": refusal.message()}});
-            // Closes the connection: the Service may name another leader by now, and a body that was
-            // sent is not read.
+            // Closes the connection: the Service may lead to another replica by now, and a body
+            // that was sent is not read.
             let close = [(header::CONNECTION, "close")];
             (status, close, axum::Json(body)).into_response()
         }
@@ -403,7 +404,7 @@ mod tests {
         assert_eq!(found, expected.map(str::as_bytes), "{values:?}");
     }
 
-    /// Each refusal, once. The match makes a missing refusal a compile error.
+    /// Returns each refusal once. The match makes a missing refusal a compile error.
     fn refusals() -> [Refusal; 11] {
         let next = |refusal: &Refusal| match refusal {
             Refusal::NotReady => Refusal::NoToken,

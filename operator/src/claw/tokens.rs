@@ -17,7 +17,7 @@ use toolcrib_manifest::{Auth, SecretText};
 
 use super::verbs::Verb;
 
-/// Fewest bytes of a token: any pod of the cluster may try to guess it.
+/// Minimum length of a token in bytes: any pod of the cluster may try to guess it.
 pub const SHORTEST_TOKEN: usize = 16;
 
 /// A token of an agent, and the verbs that it permits.
@@ -59,7 +59,8 @@ impl Tokens {
         self.0.lock()
     }
 
-    /// Starts over, with these agents to be compiled.
+    /// Drops all tokens. Until these agents are compiled, an unknown token may belong to one of
+    /// them.
     pub fn begin(&self, agents: impl IntoIterator<Item = ObjectRef>) {
         *self.state() = State {
             agents: BTreeMap::new(),
@@ -114,7 +115,8 @@ impl Tokens {
     }
 }
 
-/// The tokens of the agent of `compiled` for tools of `surface`. `value` reads a Secret's value.
+/// Returns the tokens that the compiled agent has for tools of `surface`. `value` reads a Secret's
+/// value.
 pub fn token_grants(
     compiled: &Compilation,
     surface: &ObjectRef,
@@ -146,7 +148,8 @@ pub fn token_grants(
         .collect()
 }
 
-/// The bearer token of the tool's calls, if its Secret is known to permit it.
+/// Returns the reference to the bearer token of the tool's calls, if its Secret is known to permit
+/// this use.
 fn token_of(compiled: &Compilation, summary: &ToolSummary) -> Option<SecretKeyRef> {
     let mut tools = compiled.files.tools.tools.iter();
     let tool = tools.find(|tool| tool.name == summary.name)?;
@@ -289,10 +292,11 @@ spec:
         let both = &[grant(OTTER, &[Verb::ListAgents, Verb::GetAgent])];
         check(&asked(&key("token")), both);
         check(&asked(&format!(", as: audit{}", key("token"))), both);
-        // No token of its own, or one that is too short.
+        // The agent has no token of its own, or one that is too short.
         check(&asked(""), &[]);
         check(&asked(&key("short")), &[]);
-        // Another surface permits nothing, whatever the agent calls it.
+        // A grant on another surface permits no verb, even if the agent calls that surface
+        // `claw-api`.
         let own = "{name: own, as: claw-api, secretKeyRef: {name: token, key: token}}";
         check(&format!("[{own}]"), &[]);
         let second = format!("{{name: claw-api, namespace: den{}}}", key("token"));

@@ -16,11 +16,11 @@ pub enum Verb {
     RecentCalls,
 }
 
-/// Most agents of a page.
+/// Limit of the agents in a page.
 pub const MOST: usize = 100;
-/// Agents of a page without the argument `limit`.
+/// Number of agents in a page if the request has no `limit`.
 const USUAL: usize = 20;
-/// Most bytes of an argument. Names are shorter, and positions are made of names and a time.
+/// Limit of an argument in bytes. Names are shorter, and positions are made of names and a time.
 const LONGEST: usize = 1024;
 
 impl Verb {
@@ -118,7 +118,7 @@ pub enum Question {
     },
 }
 
-/// The page of a list that is asked for.
+/// The requested page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// 1 to [`MOST`].
