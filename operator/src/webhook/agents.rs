@@ -33,24 +33,24 @@ pub struct Agents {
 pub struct StoreWriter {
     api: Option<Api<DecodedObject<Agent>>>,
     texts: Arc<RwLock<BTreeMap<ObjectRef, AgentText>>>,
-    /// The part of a running list that has arrived.
+    /// The Agents of a running list that have been received so far.
     listed: BTreeMap<ObjectRef, AgentText>,
     /// Decides which texts are kept. As in the controller, each namespace has an equal share, and its
     /// oldest Agents come first.
     budget: Budget,
-    /// Agents whose text is left out because the budget has no room for it.
+    /// Agents whose text is left out because it does not fit into the budget.
     lacking: BTreeSet<ObjectRef>,
     changed: watch::Sender<bool>,
 }
 
-/// An Agent as JSON; `None` if it cannot be decoded, or if the budget has no room for it.
+/// An Agent as JSON; `None` if it cannot be decoded, or does not fit into the budget.
 #[derive(Clone)]
 struct AgentText(Option<Box<str>>);
 
 /// Limit of the texts of one namespace's Agents: a thousand times a large Agent.
 const NAMESPACE_BYTES: usize = 8 * 1024 * 1024;
 
-/// Shortest time between two lists that fetch Agents for which there is room again.
+/// Shortest time between two lists that fetch Agents which fit into the budget again.
 const LIST_AGAIN: Duration = Duration::from_secs(60);
 
 impl AgentText {
@@ -73,7 +73,7 @@ impl AgentText {
 #[derive(Clone, Debug)]
 pub enum Lookup {
     Agent(Box<Agent>),
-    /// The Agent exists, but cannot be decoded or has no room.
+    /// The Agent exists, but cannot be decoded or does not fit into the budget.
     Undecodable,
     Nothing,
     /// The first list of Agents is not complete yet.
@@ -162,7 +162,7 @@ impl Agents {
 }
 
 impl StoreWriter {
-    /// Applies the events of the watch, forever. The watch begins again after an error.
+    /// Applies the events of the watch, forever. The watch restarts after an error.
     pub async fn run(mut self, meter: &Meter) {
         let Some(api) = self.api.take() else { return };
         let watch = || {
@@ -187,13 +187,14 @@ impl StoreWriter {
         }
     }
 
-    /// True if there is room now for an Agent whose text was left out. Only a new list delivers it.
+    /// Returns true if the text of an Agent was left out and fits into the budget now. Only a new
+    /// list delivers the text.
     fn has_room_again(&self) -> bool {
         let mut lacking = self.lacking.iter();
         lacking.any(|agent| self.budget.check(Kind::Agent, agent).is_ok())
     }
 
-    /// Enters an Agent into the budget; returns its text, or none if its namespace has no room.
+    /// Charges an Agent to the budget; returns its text, or none if the text does not fit.
     fn admit(&mut self, agent: &DecodedObject<Agent>) -> AgentText {
         let (key, text) = (key(agent), AgentText::of(agent));
         let created = agent.meta().creation_timestamp.as_ref();
@@ -207,7 +208,7 @@ impl StoreWriter {
         AgentText(None)
     }
 
-    /// Drops the texts for which there is no room any more.
+    /// Drops the texts that no longer fit into the budget.
     fn evict(&mut self) {
         for namespace in self.budget.moved(Kind::Agent) {
             let mut texts = self.texts.write();

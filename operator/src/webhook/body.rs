@@ -2,7 +2,8 @@
 //!
 //! The API server accepts a request of 3 MiB. Its review holds the object twice, with escaped
 //! characters, and can therefore exceed the bound here. Such a review is still answered under its
-//! uid: an answer without a uid counts as none, and `failurePolicy: Ignore` would admit the object.
+//! uid: the API server ignores an answer without the uid, and `failurePolicy: Ignore` would admit
+//! the object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +16,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use toolcrib_bounds::Buffer;
 
-/// Bytes of a body that are kept. An object of 1.5 MiB, which is etcd's limit, fits twice.
+/// Limit of the bytes of a body that are kept. An object of 1.5 MiB, which is etcd's limit, fits
+/// twice.
 pub const MAX_KEPT: usize = 3 * 1024 * 1024;
-/// Bytes of a body that are received. A client that is cut off in mid-request does not read the
-/// answer, so more is received than kept.
+/// Limit of the bytes of a body that are received. A client that is cut off in mid-request does not
+/// read the answer, so more is received than kept.
 const MAX_TAKEN: usize = 64 * 1024 * 1024;
-/// Time for receiving a body, and for waiting for room. The API server sends a review at once.
+/// Timeout of waiting for buffer space, and of receiving a body. The API server sends a review at
+/// once.
 const TIME: Duration = Duration::from_secs(2);
 /// The first bytes of a review, which contain its uid in the API server's order of members.
 const BEGINNING: usize = 4 * 1024;
@@ -32,21 +35,21 @@ const BODIES_KIB: usize = 8 * 1024;
 #[derive(Debug, PartialEq, Eq)]
 pub enum BodyRead {
     Whole(Bytes),
-    /// The body is over [`MAX_KEPT`]; the uid is given if it stands at the beginning.
+    /// The body is over [`MAX_KEPT`]; the uid is known if it is among the first bytes.
     TooLarge {
         uid: Option<String>,
     },
-    /// Other bodies take all the room; the uid is given if it stands at the beginning.
+    /// Other bodies take all the buffer space; the uid is known if it is among the first bytes.
     Busy {
         uid: Option<String>,
     },
     Failed(&'static str),
 }
 
-/// The room for the bodies of all reviews.
+/// The buffer space for the bodies of all reviews.
 pub struct Bodies(Arc<Semaphore>);
 
-/// The room reserved for one body, until this value is dropped.
+/// The buffer space of one body, reserved until this value is dropped.
 pub struct Room(#[expect(dead_code, reason = "keeps the permit")] Option<OwnedSemaphorePermit>);
 
 impl Default for Bodies {
@@ -57,7 +60,7 @@ impl Default for Bodies {
 
 impl Bodies {
     pub async fn read(&self, body: Body) -> (BodyRead, Room) {
-        // A body of unknown length reserves the most.
+        // A body of unknown length reserves the space of the largest one.
         let length = body.size_hint().upper().unwrap_or(u64::MAX);
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_KEPT);
         let kib = u32::try_from(length.div_ceil(1024)).unwrap_or(u32::MAX);

@@ -14,11 +14,11 @@ use toolcrib_serve::Tls;
 use crate::certificates::issue::{Pair, certified};
 use crate::certificates::rotate::{WEBHOOK_CERTIFICATE, WEBHOOK_KEY};
 
-/// Interval at which the files are read. The controller publishes an authority long before the
-/// authority signs, so a delay of seconds does no harm.
+/// Interval at which the files are read. The controller publishes a CA long before it signs with
+/// it, so a delay of seconds does no harm.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The certificate that is served now; looked up at each handshake.
+/// The current serving certificate, looked up at each TLS handshake.
 pub struct Certificate {
     folder: PathBuf,
     current: RwLock<Option<Arc<CertifiedKey>>>,

@@ -25,7 +25,7 @@ pub enum Outcome {
     NoAgent,
     NotSynced,
     Malformed,
-    /// No turn or no room in time: the client is told to try again.
+    /// No permit or no buffer space in time: the client is told to try again.
     Busy,
     /// The path is in no webhook configuration, so the client is not the API server.
     Stranger,
@@ -96,7 +96,7 @@ const WATCH_ERRORS: Row = Row {
 /// Every metric of the webhook.
 pub const ROWS: [Row; 4] = [ADMISSIONS, SECONDS, AGENTS, WATCH_ERRORS];
 
-/// Cheap to clone.
+/// The metrics, registered. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Meter {
     admissions: Family<Admission, Counter>,

@@ -45,7 +45,7 @@ use paths::Paths;
 use review::Review;
 use routes::App;
 
-/// Time for open connections to end, once no new connection is accepted.
+/// Time that open connections have to end after the listener has closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Answers the review of a pod of this Agent, with the text that the route sends. Returns `None`

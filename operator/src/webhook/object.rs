@@ -1,7 +1,7 @@
 //! One version of an object of our kinds, decoded from a review.
 //!
-//! Invariant: an object is decoded only if compile accepts its nesting and its weight, so later code
-//! neither recurses nor allocates without bound.
+//! Invariant: an object is decoded only if compile accepts its nesting and its estimated memory, so
+//! later code neither recurses nor allocates without bound.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Object {
         if !nests_within(text, MAX_DEPTH) {
             return Err(Unreadable::TooDeep);
         }
-        // Weighed as text: the operator never decodes an object that is too heavy.
+        // The memory is estimated from the text: an object over the limit is never decoded.
         let spec = serde_json::from_str::<OnlySpec<'_>>(text).ok();
         let spec = spec.and_then(|object| object.spec);
         if let Some(reason) = spec.and_then(|spec| too_heavy_text(spec.get())) {
@@ -118,7 +118,7 @@ impl Object {
         }
     }
 
-    /// Returns the keys of compile that this object is part of the answer to.
+    /// Returns the keys of compile whose answers contain this object.
     pub fn keys(&self) -> BTreeSet<Key> {
         match self {
             Self::Surface(object) => object.keys(),

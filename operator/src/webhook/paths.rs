@@ -39,7 +39,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time that a request at an unknown path waits for a read; less than the webhook's timeout.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// The purpose of a review, which its path tells.
+/// The webhook that a path belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Inject the mediator into a pod.
@@ -100,8 +100,8 @@ impl Paths {
         self.0.looked.load(Ordering::Relaxed)
     }
 
-    /// Returns the questions of a path: none, one, or both if the configurations name no path (then
-    /// every review comes to `/`).
+    /// Returns the webhooks that a path belongs to: none, one, or both if the configurations name
+    /// no path (then every review comes to `/`).
     pub async fn questions(&self, path: &str) -> Vec<Question> {
         let known = self.at(path);
         if !known.is_empty() || self.0.configurations.is_none() {
@@ -120,7 +120,7 @@ impl Paths {
         }
     }
 
-    /// Returns the questions of a known path. Compares all paths, each in constant time.
+    /// Returns the webhooks of a known path. Compares all paths, each in constant time.
     fn at(&self, path: &str) -> Vec<Question> {
         let now = Instant::now();
         let named = self.0.named.read();

@@ -1,12 +1,12 @@
-//! The objects that an object of our kinds is compiled with, read on demand.
+//! Reads the objects that are compiled together with a changed object, on demand.
 //!
 //! Here: deciding which objects matter to a change, and reading only these. Not here: the
-//! comparison. The webhook keeps Agents only: a store of every kind would take the controller's
-//! memory in each replica, for changes that people make now and then; and a read is never stale.
+//! comparison. The webhook keeps Agents only: a store of every kind would take as much memory as
+//! the controller in each replica, for rare changes; and a read is never stale.
 //!
-//! Invariant: reads are bounded. Over a bound, or out of time, there is no comparison rather than
-//! half of one: an object that was left out would look like a lost tool. Secrets and ConfigMaps are
-//! not read, since the webhook has no right to them; their content is unknown.
+//! Invariant: reads are bounded. Over a bound, or after the timeout, nothing is compared: in an
+//! incomplete comparison, an object that was not read would look like a lost tool. Secrets and
+//! ConfigMaps are not read, since the webhook has no right to them; their content is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,9 +40,9 @@ const MOST_SURFACES: usize = 64;
 const MOST_KEYS: usize = 2_000;
 /// Limit of the objects of a list, which is one page. Larger namespaces are left to the CLI.
 const MOST_LISTED: u32 = 500;
-/// Reads that run at the same time for one change.
+/// Limit of the reads that run at the same time for one change.
 const AT_A_TIME: usize = 8;
-/// Limit of the weight of all objects that are read, in bytes.
+/// Limit of the estimated memory of all objects that are read, in bytes.
 const MOST_WEIGHT: usize = 16 * 1024 * 1024;
 /// Limits the changes that are compared at the same time; others wait.
 static TURNS: Semaphore = Semaphore::const_new(4);
@@ -82,7 +82,7 @@ pub struct RelatedObjects {
 }
 
 impl RelatedObjects {
-    /// Returns a value that holds only these inputs, with no agent that the change affects.
+    /// Returns these inputs with no affected agent.
     pub fn only(inputs: Inputs) -> Self {
         Self {
             affected: BTreeSet::new(),
@@ -162,8 +162,8 @@ pub async fn read_related(
             affected: affected.clone(),
             inputs: reader.inputs.clone(),
         };
-        // Up to a hundred compilations, which must not delay other requests. They keep the turn even
-        // after the request has timed out.
+        // Up to a hundred compilations must not delay other requests, so they run on a blocking
+        // thread. They keep the permit even after the request has timed out.
         let looked = tokio::task::spawn_blocking(move || {
             let missing = missing_keys(&mut fetch, &related, &changed, &versions);
             (fetch, missing, turn)
@@ -193,7 +193,8 @@ fn missing_keys(
     ];
     for (side, inputs) in sides.iter().enumerate() {
         for subject in inputs.subjects() {
-            // A comparison names the reason why a provider cannot be used.
+            // Providers are compiled too, since a comparison names the reason why one cannot be
+            // used.
             let is_compared = subject == *changed
                 || subject.kind == Kind::ModelProvider
                 || (subject.kind == Kind::Agent && related.affected.contains(&subject.key));
@@ -338,8 +339,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads all Services: only a list tells which Service has an address. Addresses are rarely used
-    /// in surfaces.
+    /// Reads all Services, since only a list shows which Service has an address. Few surfaces use
+    /// addresses.
     async fn all_services(&mut self) -> Result<(), Unavailable> {
         if self.listed.insert((Kind::Service, String::new())) {
             let all = Api::all(self.client.clone());

@@ -1,4 +1,4 @@
-//! Connections: TLS for admissions, plain HTTP for status, and an orderly end.
+//! Connections: TLS for admissions, plain HTTP for status, and graceful shutdown.
 //!
 //! The API server does not repeat an admission: one that arrives on a closing connection is lost,
 //! and the guard denies its pod. So answers during shutdown carry `Connection: close`, and by the
@@ -37,7 +37,8 @@ const BOUNDS: Bounds = Bounds {
     strangers: 1_024,
     strangers_of_one_address: 256,
     introduction: Duration::from_secs(10),
-    // The API server must close first: an admission on a closing connection is lost.
+    // The API server must close idle connections first: an admission on a closing connection is
+    // lost.
     idle: Duration::from_secs(120),
     head: 16 * 1024,
     lifetime: None,
@@ -57,7 +58,7 @@ pub async fn tls(
 ) {
     let routes = routes.layer(map_response_with_state(phase.clone(), close_on_shutdown));
     let closing = async move {
-        // A dropped sender closes too.
+        // The listener also closes if the sender is dropped.
         let _closing = phase.wait_for(|phase| *phase == Phase::Closing).await;
     };
     listen::serve(listener, tls, routes, BOUNDS, closing, limit).await;
@@ -190,7 +191,7 @@ mod tests {
         let second = write_certificate(folder.path());
         assert_eq!(until_answered(address, &second).await, "otter");
         ask(address, &first).await.unwrap_err();
-        // The loaded certificate outlives damaged files.
+        // Damaged files do not replace the loaded certificate.
         std::fs::write(folder.path().join("tls.key"), "none").unwrap();
         assert_eq!(until_answered(address, &second).await, "otter");
     }

@@ -1,14 +1,15 @@
-//! One admission of an object of our kinds: the checks that a CRD's schema cannot express.
+//! Validates objects of our kinds with the checks that a CRD's schema cannot express.
 //!
-//! Denied are objects that must never be stored: nested deeper than compile reads, heavier than the
-//! operator decodes, with an address that no agent may reach, or with a schema that refers to
+//! Denied are objects that must never be stored: nested deeper than compile reads, over the memory
+//! limit of one object, with an address that no agent may reach, or with a schema that refers to
 //! another host or takes too long to check. Every other mistake is a warning, since the referenced
 //! object may be created a moment later, and compile withholds the tool meanwhile. Warnings also
 //! name the agents that gain or lose tools by the change.
 //!
-//! Invariants: nothing is stored or sent (`sideEffects: None`), so a dry run is the same. Safety
-//! does not rest on this webhook: without it (`failurePolicy: Ignore`) compile finds every mistake.
-//! Only mistakes that the change introduces are denied: a stored object stays editable and deletable.
+//! Invariants: nothing is stored or sent (`sideEffects: None`), so a dry run is the same. No
+//! guarantee depends on this webhook: without it (`failurePolicy: Ignore`) compile finds every
+//! mistake. Only mistakes that the change introduces are denied: a stored object stays editable and
+//! deletable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ const LINE: usize = 250;
 /// Limit of the number of warnings; the API server drops them all if they exceed 4096 bytes.
 const LINES: usize = 14;
 
-/// Mistakes that no other object can cure; a change that introduces one is denied.
+/// Mistakes that no other object can correct; a change that introduces one is denied.
 const DENIED: [Code; 4] = [
     Code::AddressRefused,
     Code::HeaderMappingRefused,
@@ -83,7 +84,8 @@ pub async fn validate(
     if let Err(why) = &found {
         tracing::info!(object = %subject, %why, "change not compared");
     }
-    // At most hundreds of compilations of up to a millisecond, which must not delay other requests.
+    // Up to hundreds of compilations of a millisecond each must not delay other requests, so they
+    // run on a blocking thread.
     let settings = Arc::clone(settings);
     let verdict = move || verdict(&change, found.as_ref(), &settings);
     let verdict = tokio::task::spawn_blocking(verdict).await;
@@ -108,7 +110,7 @@ pub fn validate_alone(request: &Request) -> (Answer, Outcome) {
     }
 }
 
-/// The decoded request.
+/// The validation that a request needs.
 enum ValidationScope {
     Compare(ObjectChange),
     Nothing,
@@ -204,7 +206,7 @@ fn verdict(
             return (Answer::Allowed, Outcome::Passed);
         }
     }
-    // The controller decides later whether there is room for the new version.
+    // The controller decides later whether the new version fits into the memory budget.
     let out = left_out.filter(|_| change.new.is_some());
     let out = out.map(|reason| format!("{}: until now {reason}", Code::TooExpensive));
     let mut lines: Vec<String> = out.into_iter().collect();
@@ -243,7 +245,7 @@ fn findings(inputs: &Inputs, change: &ObjectChange, subject: &Subject) -> Vec<Di
 
 /// Lists what each agent gains or loses; losses come first, because they surprise more.
 fn differences(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec<String> {
-    // Agents times tools, of which a few are shown.
+    // One line for each changed tool of each agent, of which a few are shown.
     let mut lines: Vec<(u8, String)> = Vec::new();
     for agent in &related.affected {
         let Some(plan) = plan_agent(before, after, agent) else {
@@ -339,7 +341,7 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Returns a Surface over the limit of one object, in few bytes.
+    /// Returns a Surface of few bytes that is over the memory limit of one object.
     fn heavy() -> Value {
         let lists = vec![json!([]); 300_000];
         surface(

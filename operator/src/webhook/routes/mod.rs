@@ -1,8 +1,8 @@
-//! One admission, and the status routes.
+//! The routes for admission reviews and for status.
 //!
 //! A request at a path that no configuration names gets 404, and its body is not read: it does not
 //! come from the API server. The body of a review is read first, within a bound for all bodies
-//! together; then the review waits for its turn. So a review that gets no turn is still answered
+//! together; then the review waits for a permit. So a review that gets no permit is still answered
 //! under its uid. The API server ignores an answer without a uid and admits the pod without its
 //! mediator; the guard then denies the pod with a misleading message.
 
@@ -42,7 +42,7 @@ const MAX_ADMISSIONS: usize = 64;
 /// Limit of validations at the same time. Each reads other objects and compiles agents twice;
 /// people apply such objects, not machines.
 const MAX_VALIDATIONS: usize = 8;
-/// Time that a review waits for its turn; less than the webhook's timeout.
+/// Time that a review waits for a permit; less than the webhook's timeout.
 const QUEUE_TIME: Duration = Duration::from_secs(2);
 /// Time that the API server waits for an answer, if the query does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -206,7 +206,7 @@ async fn answer(
             Outcome::Malformed,
         )
     };
-    // The room stays reserved until the answer: the decoded review is larger than its body.
+    // The buffer space stays reserved until the answer: the decoded review is larger than its body.
     let (read, _room) = app.bodies.read(body).await;
     let body = match read {
         BodyRead::Whole(body) => body,
@@ -238,9 +238,9 @@ async fn answer(
     (review.request.uid, answer, outcome)
 }
 
-/// Waits for this review's turn, and decides.
+/// Waits for a permit, and decides the review.
 async fn turn(app: &App, question: Question, request: &Request) -> (Answer, Outcome) {
-    // Separate turns, so that a flood of one kind of review does not delay the other.
+    // Separate semaphores, so that a flood of one kind of review does not delay the other.
     let turns = match question {
         Question::Inject => &app.turns,
         Question::Validate => &app.validations,

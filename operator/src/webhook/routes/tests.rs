@@ -334,7 +334,7 @@ async fn a_plain_path_is_answered_while_a_configuration_names_it() {
     assert_eq!(status_at(&app, "/inject").await, StatusCode::OK);
     configurations.name(None, None);
     assert_eq!(status_at(&app, "/").await, StatusCode::OK);
-    // Both questions share one path; the object's kind decides.
+    // Both webhooks share one path; the object's kind decides.
     let mut object: Value = serde_json::from_slice(&review(&json!({ "kind": "Surface" }))).unwrap();
     object["request"]["kind"] = json!({ "kind": "Surface" });
     let answer = ask_at(&app, "/", object.to_string().into_bytes()).await;
@@ -386,7 +386,7 @@ async fn a_review_without_a_turn_is_answered_under_its_uid() {
         (&json!(false), &json!("u-7"), &json!(429))
     );
     assert_eq!(response["status"]["details"]["retryAfterSeconds"], 1);
-    // Sooner, where the API server waits for less.
+    // The answer comes sooner if the API server's timeout is shorter.
     let begun = Instant::now();
     ask_at(&app, "/inject?timeout=1s", labelled.clone()).await;
     assert_eq!(begun.elapsed(), Duration::from_millis(500));
