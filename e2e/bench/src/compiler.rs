@@ -22,17 +22,19 @@ struct World {
     surfaces: usize,
     tools_per_surface: usize,
     agents: usize,
-    /// Granted tools of each of an agent's surfaces, from its first on.
+    /// Number of granted tools of each surface of an agent: the first ones of the surface.
     granted_per_surface: usize,
     surfaces_per_agent: usize,
 }
 
-/// Measurements of a whole fleet in a process of its own, so its memory is measured separately.
+/// The measurements of a whole fleet. They are taken in a separate process, so that the memory is
+/// that of the fleet.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Fleet {
     seconds: f64,
-    /// Memory of the inputs, and of the work beside them, in KiB.
+    /// Memory of the inputs, in KiB.
     inputs: u64,
+    /// Peak memory of the process, in KiB.
     most: u64,
     tools: usize,
 }
@@ -109,7 +111,7 @@ fn fleet_rows(plan: &Plan) -> Result<Vec<Row>> {
 }
 
 /// Compiles this many agents one after the other, as the controller does after a start. A small
-/// fleet has as many surfaces as it uses.
+/// fleet has only the surfaces that its agents use.
 pub fn fleet(agents: usize) -> Result<Fleet> {
     let (before, _) = own_memory()?;
     let inputs = inputs(World {

@@ -30,27 +30,26 @@ pub mod report;
 
 use std::path::PathBuf;
 
-/// The amount of measuring.
+/// The programs, cases and amounts of work of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Folder of the reference and the far side.
+    /// Folder of bare-proxy and bench-servers.
     pub programs: PathBuf,
     pub mediator: PathBuf,
     /// Path of toolcrib-mcp-stdio.
     pub wrapper: PathBuf,
     /// The reference for calls over MCP.
     pub bare_mcp: PathBuf,
-    /// Alternations of reference and mediator per case.
+    /// Number of pairs of slices per case: one slice of the reference, one of the measured program.
     pub pairs: usize,
-    /// Work of one slice, in requests of the cheapest case.
+    /// Number of requests in one slice of the cheapest case.
     pub requests: usize,
     /// Only cases whose name contains this.
     pub only: Option<String>,
 }
 
 impl Plan {
-    /// A plan for real figures: takes minutes. Every program is in one folder unless another is
-    /// named.
+    /// A plan for real figures, which takes minutes. All programs are in one folder by default.
     pub fn full(programs: PathBuf) -> Self {
         Self {
             mediator: programs.join("toolcrib-sidecar"),

@@ -17,19 +17,19 @@ use tokio::task::JoinSet;
 
 use crate::manifest::TOKEN;
 
-/// A request that takes longer fails the run.
+/// Timeout of a request. A timeout fails the run.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Requests in a row.
+/// Requests that are sent one after the other.
 #[derive(Clone, Debug)]
 pub struct Work(pub Vec<Step>);
 
 #[derive(Clone, Debug)]
 pub struct Step {
     path: &'static str,
-    /// Headers beside those of every request.
+    /// Headers in addition to those of every request.
     headers: Vec<(&'static str, String)>,
-    /// Empty: GET.
+    /// The body of a POST; empty for a GET.
     body: Bytes,
 }
 
@@ -105,7 +105,8 @@ impl Load {
         self.drive(work, share, None).await
     }
 
-    /// Sends this many items a second over all connections. Their times count from the sending.
+    /// Sends this many items a second over all connections. The time of an item is counted from its
+    /// sending.
     pub async fn at_rate(
         &mut self,
         work: &Arc<Work>,
@@ -165,7 +166,7 @@ pub(crate) async fn connected(address: SocketAddr) -> Result<SendRequest<Full<By
     let stream = TcpStream::connect(address).await.context("connect")?;
     stream.set_nodelay(true)?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-    // Ends with its sender; an error shows at the next request.
+    // The task ends when the sender is dropped. An error of the connection fails the next request.
     tokio::spawn(connection);
     Ok(sender)
 }

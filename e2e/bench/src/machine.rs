@@ -1,4 +1,4 @@
-//! The machine of the figures.
+//! The machine on which the figures were measured.
 
 use std::fs::read_to_string;
 
@@ -9,7 +9,7 @@ pub struct Machine {
     pub cpu: String,
     pub cores: usize,
     pub kernel: String,
-    /// One-minute load average before the run: the other work of the cores.
+    /// One-minute load average before the run, which shows other work on the machine.
     pub load: String,
 }
 

@@ -14,7 +14,7 @@ struct Args {
     /// Print one JSON object instead of the table.
     #[arg(long)]
     json: bool,
-    /// Do everything once: shows that it runs, measures nothing.
+    /// Run every case once, to show that it runs. The figures mean nothing.
     #[arg(long)]
     short: bool,
     /// Run only cases whose name contains this.
@@ -32,10 +32,10 @@ struct Args {
     /// The reference for calls over MCP; default: bare-mcp beside them.
     #[arg(long)]
     bare_mcp: Option<PathBuf>,
-    /// Alternations of reference and mediator per case.
+    /// Number of pairs of slices per case, one of the reference and one of the measured program.
     #[arg(long)]
     pairs: Option<usize>,
-    /// Compile so many agents in this process and print time and memory.
+    /// Compile this number of agents in this process and print time and memory.
     #[arg(long, hide = true)]
     fleet: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! The mediator's four files, for an agent with so many tools of one service.
+//! Writes the mediator's four files, for an agent with any number of tools of one service.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// The runner's token; the file has its hash.
+/// The runner's token. The files have only its hash.
 pub const TOKEN: &str = "otter:runner-5d0e27c4";
 
 /// The agent's `streaming` setting.
@@ -23,9 +23,9 @@ pub enum Streaming {
 pub enum Transport {
     Http,
     Mcp,
-    /// The older revision, with one session for all tools.
+    /// MCP revision 2025-11-25, with one session for all tools.
     McpSession,
-    /// The older revision with a credential for each tool, so each tool has a session.
+    /// MCP revision 2025-11-25 with one credential per tool, so each tool has its own session.
     McpSessions,
 }
 
@@ -78,7 +78,7 @@ pub fn write(
     Ok(())
 }
 
-/// A tool of a usual size: a sentence, and a schema of some fields.
+/// A tool of a usual size: a description of one sentence, and a schema with some fields.
 fn tool(at: usize, servers: SocketAddr, transport: Transport) -> Value {
     let over_mcp =
         |path| json!({"transport": "mcp", "path": path, "tool_name": format!("depth_{at}")});

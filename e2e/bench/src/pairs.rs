@@ -11,7 +11,7 @@ use crate::load::{Load, Timing, Work};
 use crate::process::Program;
 use crate::report::Row;
 
-/// A MiB in the kernel's KiB.
+/// Number of KiB, the unit of `/proc`, in a MiB.
 pub(crate) const MIB: f64 = 1024.0;
 
 /// A program and its requests.
@@ -22,7 +22,7 @@ pub(crate) struct LoadTarget<'a> {
     work: Arc<Work>,
 }
 
-/// Measurements of one side's slices.
+/// Measurements of all slices of one program.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     pub cpu: u64,
@@ -31,18 +31,18 @@ pub(crate) struct Side {
     pub timings: Vec<Timing>,
 }
 
-/// Measurements of both sides.
+/// Measurements of the reference and of the measured program.
 #[derive(Debug)]
 pub(crate) struct Pairs {
     case: &'static str,
     reference: Side,
     measured: Side,
-    /// Ratios of the CPU time of one item, sorted.
+    /// Ratio of the CPU time per item in each pair of slices, sorted.
     ratios: Vec<f64>,
 }
 
 impl<'a> LoadTarget<'a> {
-    /// Opens so many connections to this address.
+    /// Opens this number of connections to an address.
     pub async fn connect(
         program: &'a Program,
         address: SocketAddr,
@@ -69,8 +69,8 @@ impl<'a> LoadTarget<'a> {
 }
 
 impl Pairs {
-    /// Runs so many alternations of so many items each, after half a slice of each that does not
-    /// count.
+    /// Measures `pairs` pairs of slices of `items` items each. Before them, both programs run half
+    /// a slice that does not count.
     pub async fn measure(
         case: &'static str,
         [mut reference, mut measured]: [LoadTarget<'_>; 2],
@@ -100,7 +100,7 @@ impl Pairs {
         Row::beside(self.case, measure, unit, reference, measured)
     }
 
-    /// The row of CPU time; its ratio is the median over the pairs.
+    /// Returns the row of CPU time. Its ratio is the median over the pairs.
     pub fn cpu(&self) -> Row {
         let ratios = &self.ratios;
         Row {
@@ -120,7 +120,8 @@ impl Pairs {
     }
 }
 
-/// The reference's present memory, and the peak of the measured program's.
+/// Returns the row of memory: the current memory of the reference, and the peak of the measured
+/// program.
 pub(crate) fn memory(case: &'static str, reference: &Program, measured: &Program) -> Result<Row> {
     let (reference, _) = reference.memory()?;
     let (now, most) = measured.memory()?;
@@ -147,7 +148,7 @@ impl Side {
         let began = Instant::now();
         let timings = load.run(work, items).await?;
         self.busy += began.elapsed();
-        // Work after the response belongs to the request, too.
+        // Waits for work after the response, which belongs to the request too.
         tokio::time::sleep(Duration::from_millis(10)).await;
         let cpu = program.cpu()? - before;
         self.cpu += cpu;
@@ -165,7 +166,7 @@ impl Side {
         self.items as f64 / self.busy.as_secs_f64()
     }
 
-    /// The percentile, in microseconds.
+    /// Returns a percentile of the timings, in microseconds.
     pub fn percentile(&self, of: fn(&Timing) -> Duration, p: f64) -> f64 {
         let mut all: Vec<Duration> = self.timings.iter().map(of).collect();
         all.sort_unstable();

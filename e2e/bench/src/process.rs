@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Longest wait for a program to serve; generous for a loaded machine.
+/// Timeout of waiting for a program to serve; generous for a loaded machine.
 const READY: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -62,14 +62,14 @@ impl Program {
         }
     }
 
-    /// CPU time of all its threads, in nanoseconds: the scheduler's own count, which is finer
-    /// than the ticks of `/proc/PID/stat`.
+    /// Returns the CPU time of all threads, in nanoseconds, from `schedstat`, which is finer than
+    /// the ticks of `/proc/PID/stat`.
     pub fn cpu(&self) -> Result<u64> {
         let mut sum = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let text = match fs::read_to_string(task?.path().join("schedstat")) {
                 Ok(text) => text,
-                // A thread that has ended since the listing.
+                // The thread has ended since the folder was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error).context("this kernel has no schedstat"),
             };
@@ -79,13 +79,13 @@ impl Program {
         Ok(sum)
     }
 
-    /// Resident memory in KiB: now, and at most so far.
+    /// Returns the resident memory in KiB: the current one, and the peak.
     pub fn memory(&self) -> Result<(u64, u64)> {
         memory(&self.child.id().to_string())
     }
 }
 
-/// Resident memory of this process.
+/// Returns the resident memory of this process, as [`Program::memory`] does.
 pub fn own_memory() -> Result<(u64, u64)> {
     memory("self")
 }
@@ -104,14 +104,14 @@ fn memory(process: &str) -> Result<(u64, u64)> {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Err: the process has ended already.
+        // An error means that the process has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
 fn drained(mut from: impl io::Read) {
-    // Err: the program was killed, as every program here is.
+    // An error means that the program was killed, as every program here is.
     drop(io::copy(&mut from, &mut io::sink()));
 }
 
@@ -129,7 +129,8 @@ async fn answers(address: SocketAddr, path: &str) -> bool {
         .is_ok_and(|answered| answered.unwrap_or(false))
 }
 
-/// Addresses without a listener: all are bound until all are chosen.
+/// Returns addresses without a listener. All are bound until the last one is chosen, so they
+/// differ.
 pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     let listeners: Vec<TcpListener> = (0..N)
         .map(|_| TcpListener::bind(("127.0.0.1", 0)))

@@ -19,14 +19,14 @@ pub struct Row {
     /// The measured figure divided by the reference's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// Least and greatest ratio of one pair of slices: the precision of the ratio.
+    /// Smallest and largest ratio of one pair of slices, which shows the precision of `ratio`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<(f64, f64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
 }
 
-/// The promised bound. A figure at the bound meets it.
+/// The documented target. A figure equal to the target meets it.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {

@@ -10,7 +10,7 @@ use serde_json::Value;
 #[test]
 fn a_short_run_prints_every_row() {
     let built = Command::new(env!("CARGO"))
-        // With a test, so that Cargo resolves the same features as for this test.
+        // A test target is built too, so that Cargo resolves the same features as for this test.
         .args(["build", "--quiet", "--workspace", "--bins"])
         .args(["--test", "smoke"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -43,7 +43,7 @@ fn a_short_run_prints_every_row() {
     assert_eq!(rows, expected);
 }
 
-/// Builds the reference that is a workspace of its own, in a folder of the same target directory.
+/// Builds bare-mcp, which is a separate workspace, in a folder of the same target directory.
 fn bare_mcp(bench: &Path) -> PathBuf {
     let target = bench.ancestors().nth(2).unwrap().join("bare-mcp");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("bare-mcp");

@@ -43,7 +43,7 @@ struct Answer {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    // As in the bare proxy.
+    // As many threads as in the bare proxy.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -74,7 +74,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         let service = service_fn(move |request| answered(peer.clone(), request));
         tokio::spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new();
-            // Err: the other side hung up, which ends a benchmark's connection.
+            // An error means that the client has closed the connection, as at the end of a
+            // benchmark.
             connection
                 .serve_connection(TokioIo::new(stream), service)
                 .await
@@ -83,7 +84,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Answers a request; one without a body asks if this is ready.
+/// Answers a request. A request without a body is a readiness probe.
 async fn answered(
     peer: Peer<RoleClient>,
     request: Request<Incoming>,
@@ -93,7 +94,7 @@ async fn answered(
         return Ok(Response::new(Full::default()));
     }
     let ToolRequest { id, mut params } = serde_json::from_slice(&body)?;
-    // The SDK sets its own metadata.
+    // Drops the metadata of the request: the SDK sets its own.
     params.meta = None;
     let result = peer.call_tool(params).await?;
     let answer = Answer {

@@ -26,7 +26,7 @@ type Upstream = Client<HttpConnector, Incoming>;
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    // One thread per core of the measured machine, as a proxy would have.
+    // As many threads as the measured machine has cores, as a proxy would have.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -46,7 +46,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         let service = service_fn(move |request| pass(client.clone(), args.upstream, request));
         tokio::spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new();
-            // Err: the other side hung up, which ends a benchmark's connection.
+            // An error means that the client has closed the connection, as at the end of a
+            // benchmark.
             connection
                 .serve_connection(TokioIo::new(stream), service)
                 .await

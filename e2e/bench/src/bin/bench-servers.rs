@@ -1,8 +1,8 @@
-//! The far side of every measurement: a scripted model, a tool service, and the same service over
-//! MCP, on one address. At `/mcp` it speaks 2026-07-28 without sessions, at `/mcp/session`
-//! 2025-11-25 with one session for all clients. With `--stdio` it is an MCP server on standard
-//! streams alone. It reads as little as possible, so the measured time is that of the programs in
-//! between.
+//! The backends of every measurement, on one address: a scripted model, a tool service, and the
+//! same service over MCP. At `/mcp` it speaks 2026-07-28 without sessions, at `/mcp/session`
+//! 2025-11-25 with one session for all clients. With `--stdio` it is only an MCP server on standard
+//! streams. It parses as little as possible, so the measured time is that of the programs before
+//! it.
 //!
 //! The model's name sets its behaviour: the number after `-r` is the number of tool rounds, and
 //! `otter-hung` calls the tool that never answers. A request with `"stream":true` is streamed.
@@ -38,7 +38,7 @@ type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes
 /// The path of the tool that never answers.
 const HUNG: &str = "/depth_9?";
 
-/// Events of a stream, and the pause between two of them.
+/// Number of events in a stream, and the pause between two events.
 const EVENTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -70,7 +70,8 @@ async fn serve(listen: SocketAddr) -> anyhow::Result<()> {
         stream.set_nodelay(true)?;
         tokio::spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new();
-            // Err: the other side hung up, which ends a benchmark's connection.
+            // An error means that the client has closed the connection, as at the end of a
+            // benchmark.
             connection
                 .serve_connection(TokioIo::new(stream), service_fn(answer))
                 .await
@@ -192,8 +193,8 @@ fn streamed() -> anyhow::Result<Response<Body>> {
     };
     let events = stream::iter(0..=EVENTS)
         .then(move |at| async move {
-            // The first event is sent at once: time to first byte is then that of the proxy, not
-            // of the model.
+            // The first event is sent at once, so that the time to first byte is that of the proxy
+            // and not of the model.
             if at > 0 {
                 tokio::time::sleep(PAUSE).await;
             }

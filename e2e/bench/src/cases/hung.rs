@@ -12,7 +12,7 @@ use crate::manifest::Streaming;
 use crate::report::Row;
 
 pub(super) const NAME: &str = "a hung tool beside healthy ones";
-/// Number of turns that wait for it, on connections of their own.
+/// Number of turns that wait for the hung tool, on separate connections.
 const HUNG: usize = 8;
 /// Time for these turns to reach the tool.
 const ARRIVAL: Duration = Duration::from_millis(50);

@@ -23,15 +23,16 @@ const CALL: &str = "a tool's call over MCP, for a client at /mcp";
 const WRAPPED: &str = "a wrapped MCP server's call";
 const LISTENING: &str = "64 sessions at /mcp, each listening";
 const CREDENTIALS: &str = "64 sessions of an MCP server, one for each credential";
-/// The mediator's own bound for both kinds of sessions.
+/// Number of sessions, which is the mediator's bound on the sessions of its clients and of its MCP
+/// servers.
 const HELD: usize = 64;
-/// Calls of each tool, until memory has settled.
+/// Number of calls of each tool, after which the memory is stable.
 const ROUNDS: usize = 4;
 
 const PATH: &str = "/mcp";
 const SESSION: &str = "mcp-session-id";
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
-/// Text in every result.
+/// A text that every result contains.
 const RESULT: &str = "depth_m";
 
 /// A call as the mediator sends it.
@@ -44,7 +45,7 @@ fn native_call(tool: usize) -> Step {
     call(&format!("pond__depth_{tool}"), r#"{"spot":"reed 0"}"#)
 }
 
-/// A call of 2026-07-28.
+/// A `tools/call` of MCP revision 2026-07-28.
 fn call(name: &str, arguments: &str) -> Step {
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{name}","arguments":{arguments},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{{"name":"toolcrib","version":"0.1.0"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
@@ -132,7 +133,8 @@ impl Bench {
         )])
     }
 
-    /// Measures the same calls in one session, and in one per credential.
+    /// Measures the memory of the mediator after the same calls in one session, and in one session
+    /// per credential.
     async fn credentials(&self, plan: &Plan) -> Result<Vec<Row>> {
         let one = self.called(plan, Transport::McpSession).await?;
         let many = self.called(plan, Transport::McpSessions).await?;
@@ -175,12 +177,12 @@ async fn rows_of(
     Ok(rows)
 }
 
-/// Memory of each session but the first, in KiB. The allocator can make it negative.
+/// Returns the memory of each session after the first, in KiB. The allocator can make it negative.
 fn each(with_one: u64, with_all: u64) -> f64 {
     (with_all as f64 - with_one as f64) / (HELD - 1) as f64
 }
 
-/// Checks that the call returns the tool's result, which its status does not show.
+/// Checks that the call returns the tool's result, which the HTTP status does not show.
 async fn proved(address: SocketAddr, step: &Step) -> Result<()> {
     let answer = ask(address, step).await?;
     ensure!(answer.contains(RESULT), "{address} answered {answer}");

@@ -23,27 +23,27 @@ mod mcp;
 
 const CHAT: &str = "/v1/chat/completions";
 const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
-/// Concurrency of cases that set none.
+/// Number of connections in most cases.
 const CONNECTIONS: usize = 8;
-/// Concurrency of the case with its own target.
+/// Number of connections in the case that has a target for peak memory.
 const MANY: usize = 32;
 
-/// One comparison, by name.
+/// A comparison of the mediator with the bare proxy.
 struct Case {
     name: &'static str,
     /// Number of tools in the manifest.
     tools: usize,
     /// The runner's request.
     body: Bytes,
-    /// Hidden rounds of a turn; the bare proxy passes each of its hops.
+    /// Hidden rounds of a turn. The bare proxy gets each hop of the turn as a request of its own.
     rounds: usize,
     streamed: bool,
     streaming: Streaming,
     transport: Transport,
-    /// Target for CPU, as a multiple of the bare proxy's.
+    /// Target for the ratio of the mediator's CPU time to the bare proxy's.
     cpu_at_most: Option<f64>,
     first_byte_at_most: Option<f64>,
-    /// This case does one in so many of the plan's requests per slice.
+    /// Divides the plan's number of requests per slice.
     fraction: usize,
 }
 
@@ -136,7 +136,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The far side, the reference, and the address of the mediator.
+/// The backends and the bare proxy, with their addresses.
 struct Bench {
     bare: Program,
     bare_address: SocketAddr,
@@ -144,7 +144,7 @@ struct Bench {
     _servers: Program,
 }
 
-/// A mediator with its files, which are removed with it.
+/// A running mediator. Its files are removed when this value is dropped.
 struct Mediator {
     program: Program,
     address: SocketAddr,
@@ -226,7 +226,8 @@ impl Bench {
             LoadTarget::connect(&mediator.program, mediator.address, CONNECTIONS, mediated);
         let (reference, mut measured) = (reference.await?, measured.await?);
         if case.tools > 0 {
-            // Starts with turns of hidden rounds, so the mediator has rounds to look for.
+            // First runs turns with hidden rounds, so that the mediator has rounds to search in
+            // each history.
             let turn = Step::post(CHAT, chat(2, false));
             measured.prepare(turn.into(), CONNECTIONS).await?;
         }
@@ -267,7 +268,7 @@ impl Bench {
         ])
     }
 
-    /// Runs in a process of its own, so the peak of memory is this load's.
+    /// Measures peak memory in a separate mediator process, so that the peak is that of this load.
     async fn many(&self, plan: &Plan) -> Result<Vec<Row>> {
         let mediator = self.mediator(plan, 10, Streaming::Buffered).await?;
         let turn = Arc::new(Step::post(CHAT, chat(2, false)).into());
@@ -320,7 +321,7 @@ impl Bench {
             ours.busy += began.elapsed();
             ours.cpu += mediator.program.cpu()? - before;
         }
-        // Near 1 it is saturated, and the added time is spent in its queue.
+        // Near 1 the mediator is saturated, and the added time is spent in queues.
         let busy = ours.cpu as f64 / ours.busy.as_nanos() as f64;
         let whole = |timing: &Timing| timing.whole;
         let per_round = |p| {
@@ -347,7 +348,7 @@ impl Bench {
     }
 }
 
-/// Every hop of the mediator for this case: model, tool, model, …
+/// Returns the requests that the mediator sends for a turn of this case: model, tool, model, …
 fn hop_by_hop(case: &Case) -> Work {
     let model = Step::post(CHAT, case.body.clone());
     let tool = match case.transport {
@@ -361,7 +362,7 @@ fn hop_by_hop(case: &Case) -> Work {
     Work(steps)
 }
 
-/// A short conversation whose model requests so many rounds.
+/// A short conversation whose model requests this number of rounds.
 fn chat(rounds: usize, stream: bool) -> String {
     said(&format!("otter-r{rounds}"), stream)
 }
