@@ -8,14 +8,15 @@ pub const MOST: f64 = 2.5;
 
 /// Returns the growth of the cost: how many times more the last doubling of the input adds than the
 /// doubling before it. `counts` are the costs at [`SCALES`]. A constant cost has no effect. If the
-/// last doubling adds less than `few`, it is noise, such as a table that doubles, and the growth is 0.
+/// last doubling adds less than `few`, it is noise, such as the reallocation of a hash table, and
+/// the growth is 0.
 ///
-/// The result is the smaller of two figures: the ratio of the last step to the one before it, and the
-/// growth per doubling from the first step to the last. A buffer that doubles within one step
-/// raises one of them; work that is not linear raises both.
+/// The result is the smaller of two figures: the ratio of the last step to the one before it, and
+/// the growth per doubling from the first step to the last. A buffer whose capacity doubles within
+/// one step raises one of them; work that is not linear raises both.
 pub fn growth(counts: [u64; SCALES.len()], few: u64) -> f64 {
     let mut most = 0;
-    // A count below an earlier one is no growth: work on refused input varies by chance.
+    // A count below an earlier one is no growth: the work until an input is refused varies.
     let [one, two, four, eight] = counts.map(|count| {
         most = count.max(most);
         most

@@ -1,9 +1,9 @@
-//! Measures how the work on foreign bytes grows with their number.
+//! Measures how the work on untrusted bytes grows with their number.
 //!
-//! Here: the entry points that read them, hostile inputs of any size, and the judgement of a
-//! series of counts. The operator and the command line offer their functions in their modules
-//! `foreign`. `readers.txt` says which rows count the work of which file. Nothing measures time:
-//! instructions and allocated bytes are the same on a busy machine.
+//! Here: the entry points that read them, hostile inputs of any size, and the test of whether a
+//! series of counts is linear. The operator and the command line export their functions in their
+//! modules `foreign`. `readers.txt` says which rows count the work of which file. Nothing measures
+//! time: instructions and allocated bytes are the same on a busy machine.
 
 pub mod entries;
 pub mod judge;
@@ -21,7 +21,7 @@ pub const SCALES: [usize; 4] = [1, 2, 4, 8];
 pub fn measure(entry: &Entry, unit: usize, mut visit: impl FnMut(&'static str, usize, u64)) {
     let run = (entry.prepare)();
     for shape in &entry.shapes {
-        // The first run fills caches, whose cost belongs to no input.
+        // The first run fills caches, whose cost must not count for any input.
         run(&(shape.make)(unit));
         for scale in SCALES {
             let input = (shape.make)(unit * scale);

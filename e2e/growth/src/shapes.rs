@@ -1,6 +1,6 @@
 //! Hostile inputs of about any number of bytes.
 
-/// A kind of input; `make` returns an input of about this number of bytes.
+/// A kind of input; `make` returns an input of about a given number of bytes.
 pub struct Shape {
     pub name: &'static str,
     pub make: Box<dyn Fn(usize) -> String>,
@@ -23,7 +23,8 @@ pub fn numbered(name: &'static str, piece: &'static str, between: &'static str) 
     shape(name, move |bytes| list(bytes, piece, between))
 }
 
-/// Numbered pieces of about `bytes` bytes. Numbers have five digits, so that pieces do not grow.
+/// Numbered pieces of about `bytes` bytes. Numbers have five digits, so that all pieces have the
+/// same length.
 pub fn list(bytes: usize, piece: &str, between: &str) -> String {
     let size = piece.replace('#', "10000").len() + between.len();
     let pieces: Vec<String> = (0..(bytes / size).max(1))
@@ -32,7 +33,7 @@ pub fn list(bytes: usize, piece: &str, between: &str) -> String {
     pieces.join(between)
 }
 
-/// Each shape between two texts.
+/// Returns the shapes with a text before and after each input.
 pub fn within(shapes: Vec<Shape>, before: &'static str, after: &'static str) -> Vec<Shape> {
     shapes
         .into_iter()

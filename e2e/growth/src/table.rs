@@ -13,7 +13,7 @@ pub struct Worst {
     pub allocated: f64,
 }
 
-/// One row, without the line break.
+/// Returns the row of an entry point, without the line break.
 pub fn row(entry: &Entry, worst: &Worst) -> String {
     format!(
         "{} {} | {:.1} | {:.1} |",
@@ -24,7 +24,7 @@ pub fn row(entry: &Entry, worst: &Worst) -> String {
     )
 }
 
-/// The cells that are known without a measurement.
+/// The first cells of a row, which need no measurement.
 fn row_head(entry: &Entry) -> String {
     format!(
         "| {} | {} | {} |",
@@ -34,7 +34,7 @@ fn row_head(entry: &Entry) -> String {
     )
 }
 
-/// The document's row of an entry point, without the line break.
+/// Returns the row that the document has for an entry point, without the line break.
 pub fn row_of(document: &str, entry: &Entry) -> Option<String> {
     let (_, rows, _) = split(document)?;
     let mut rows = rows.lines();

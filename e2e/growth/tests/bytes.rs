@@ -6,11 +6,11 @@ use std::hint::black_box;
 use toolcrib_growth::entries::{self, Entry};
 use toolcrib_growth::{judge, measure, shapes, table};
 
-/// Below these a step is noise: a table that doubles.
+/// A step below this is noise, such as the reallocation of a hash table.
 const FEW_BYTES: u64 = 16 * 1024;
 
-/// How many times larger the inputs are than those whose instructions are counted. The small ones
-/// stay within the bounds of a pattern or a schema, and the large ones show more.
+/// Sizes of the inputs, as multiples of the inputs whose instructions are counted. The small inputs
+/// stay within the bounds of a pattern or a schema; the large ones make growth more visible.
 const ENLARGED: [usize; 2] = [1, 16];
 
 #[test]

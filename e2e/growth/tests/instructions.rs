@@ -11,7 +11,8 @@ use toolcrib_growth::entries::{self, Entry};
 use toolcrib_growth::table::{self, Worst};
 use toolcrib_growth::{SCALES, judge};
 
-/// Below these a step is noise: a table that doubles, a page that is touched first.
+/// A step below these is noise, such as the reallocation of a hash table, or the first touch of a
+/// memory page.
 const FEW_INSTRUCTIONS: u64 = 60_000;
 const FEW_BYTES: u64 = 16 * 1024;
 
@@ -95,8 +96,8 @@ fn compare_with_table(entries: &[Entry], measured: &BTreeMap<&str, Worst>) {
     );
 }
 
-/// The series of these entry points, by entry point and shape. One process for each core, since
-/// callgrind needs seconds to start.
+/// Returns the series of these entry points, by entry point and shape. Runs one process per core,
+/// since callgrind needs seconds to start.
 fn counted_in_parallel(entries: &[&Entry]) -> BTreeMap<(String, String), Series> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let groups: Vec<Vec<&str>> = (0..cores.min(entries.len()))

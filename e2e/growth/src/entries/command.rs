@@ -1,4 +1,4 @@
-//! The foreign files from which `kubectl toolcrib` makes objects.
+//! The third-party files from which `kubectl toolcrib` makes objects.
 
 use std::hint::black_box;
 
@@ -240,7 +240,7 @@ fn pod_files() -> Vec<Shape> {
     let services = |name, pieces: fn(usize) -> String| {
         shape(name, move |bytes| format!("services:\n{}", pieces(bytes)))
     };
-    // The value of a key of one agent.
+    // Inputs with a list as the value of a key of one agent.
     let wishes = |name, key: &'static str, piece: &'static str| {
         shape(name, move |bytes| {
             let items = list(bytes, piece, ",");
@@ -297,7 +297,7 @@ fn pod_files() -> Vec<Shape> {
         services("unknown keys of a service", |bytes| {
             format!("  s: {{{}}}\n", list(bytes, "k#: 1", ","))
         }),
-        // The longest name that is read: each message repeats it.
+        // A name of the maximum length, which each message repeats.
         services("unknown keys of a long name", |bytes| {
             let name = "s".repeat(KIB);
             format!("  ? {name}\n  : {{{}}}\n", list(bytes, "k#: 1", ","))
@@ -331,7 +331,7 @@ fn pod_files() -> Vec<Shape> {
         shape("one key again and again", |bytes| {
             "a: 1\n".repeat(bytes / 5)
         }),
-        // Over the bound on texts.
+        // The text is over the bound on a single text.
         shape("aliases of a long text", |bytes| {
             let bytes = 4 * KIB + bytes;
             let text = "x".repeat(bytes);

@@ -1,4 +1,4 @@
-//! The entry points that read foreign bytes, each with its hostile inputs.
+//! The entry points that read untrusted bytes, each with its hostile inputs.
 
 mod command;
 mod namespace;
@@ -24,7 +24,7 @@ use crate::shapes::{
     Shape, broken_json, json_texts, json_values, list, numbered, repeated, shape, within,
 };
 
-/// A function that reads foreign bytes.
+/// A function that reads untrusted bytes.
 pub struct Entry {
     pub name: &'static str,
     /// The bound on the bytes that it reads.
@@ -32,7 +32,7 @@ pub struct Entry {
     /// Bytes of the smallest input; the largest has eight times as many.
     pub unit: usize,
     pub shapes: Vec<Shape>,
-    /// Makes the function that reads an input, together with its other arguments.
+    /// Prepares the other arguments, and returns the function that reads an input.
     pub prepare: Box<dyn Fn() -> Reader>,
 }
 
@@ -79,8 +79,8 @@ pub fn all() -> Vec<Entry> {
     entries
 }
 
-/// Entry points whose allocated bytes alone are counted: each comparison of two names allocates, and
-/// callgrind would need minutes for their objects.
+/// Entry points of which only the allocated bytes are counted. They allocate at each comparison of
+/// two names, and callgrind would need minutes for their inputs.
 pub fn by_bytes() -> Vec<Entry> {
     namespace::entries()
 }

@@ -1,4 +1,4 @@
-//! The compiler's work on objects that name each other: many names beside many names.
+//! The work of the compiler on objects that refer to each other, with many names on both sides.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -284,7 +284,7 @@ fn plans() -> Vec<Shape> {
     vec![
         shape("tools that get other names", world("get_number_#_of_reef")),
         shape("everything gets another name", |bytes| {
-            // Descriptors are cached by their text: another text than in the inputs above.
+            // The path differs from the inputs above, because descriptors are cached by their text.
             let surface = reef(bytes, "").replace(r#""/a""#, r#""/b""#);
             objects(&[agent(), surface, gives(0, "*")])
         }),

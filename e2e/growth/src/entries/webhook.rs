@@ -46,7 +46,7 @@ fn objects() -> Vec<Shape> {
     shapes
 }
 
-/// A review of each object.
+/// An AdmissionReview of each object.
 fn reviews(objects: Vec<Shape>, about: &'static str) -> Vec<Shape> {
     let review = |object: Shape| {
         shape(object.name, move |bytes| {
@@ -70,7 +70,7 @@ fn object(kind: &str, spec: &str) -> String {
     )
 }
 
-/// Objects with each value in a member of the spec that no kind defines.
+/// Objects with a JSON value in a field of the spec that no kind defines.
 fn unknown_members(kind: &'static str, spec: &'static str) -> Vec<Shape> {
     let unknown = |value: Shape| {
         shape(value.name, move |bytes| {

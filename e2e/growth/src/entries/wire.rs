@@ -66,7 +66,7 @@ pub fn entries() -> Vec<Entry> {
     ]
 }
 
-/// Values and broken texts in a member that no reader knows, before the others.
+/// JSON values in a member that no parser knows, before the known members; and broken JSON.
 fn with_unknown(before: &'static str, after: &'static str) -> Vec<Shape> {
     let mut shapes = within(json_values(), before, after);
     shapes.extend(broken_json());
@@ -164,7 +164,8 @@ fn answers() -> Vec<Shape> {
     shapes
 }
 
-/// Packed bytes as text: inputs are texts. The first line is the encoding.
+/// Encodes compressed bytes as text, because inputs are texts: one character per byte. The first
+/// line is the content encoding.
 fn escaped(encoding: &str, body: &[u8]) -> String {
     let body: String = body.iter().map(|byte| char::from(*byte)).collect();
     format!("{encoding}\n{body}")
@@ -188,7 +189,7 @@ fn packed() -> Vec<Shape> {
         shape("stored", |bytes| {
             escaped("gzip", &gzip(&b"\\".repeat(bytes), Compression::none()))
         }),
-        // Inflates fiftyfold at least, within the bound.
+        // Decompresses to at least fifty times its size, within the bound.
         shape("zeros", |bytes| {
             escaped("gzip", &gzip(&vec![0; 50 * bytes], Compression::best()))
         }),

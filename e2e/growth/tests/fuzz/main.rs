@@ -1,5 +1,5 @@
-//! Fuzz targets for foreign bytes, mutated from seeds. No input may cause a panic or take seconds,
-//! and two readers of one text must agree.
+//! Fuzz targets for untrusted bytes, mutated from seeds. No input may cause a panic or take
+//! seconds, and two parsers of the same text must agree.
 //!
 //! `toolcrib-fuzz` decides the number of inputs and the time. The wire formats of models have
 //! targets of their own, in `sidecar/dialect/tests/fuzz.rs`.
@@ -24,7 +24,7 @@ use toolcrib_manifest::{AgentFile, FeedsFile, ProvidersFile, Tier, ToolsFile};
 use toolcrib_mcp::{Message, header};
 use toolcrib_mediation::Catalog;
 
-/// The pieces that a mutation inserts: words that readers look for, and syntax.
+/// The texts that a mutation inserts: words that parsers look for, and syntax.
 const WORDS: &[&str] = &[
     "{}",
     "[]",
@@ -98,7 +98,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// This file of each of the contract's fixtures.
+/// Returns the file of this name from each fixture of the contract.
 fn fixtures(name: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds/manifest/fixtures");
     let mut fixtures: Vec<_> = fs::read_dir(folder)
@@ -241,7 +241,7 @@ fn normalized_text_stays_as_it_is() {
         };
         let again = normalize(&normalized.text).unwrap();
         assert_eq!(again.text, normalized.text);
-        // Readers differ in repeated keys and in large numbers.
+        // Parsers treat repeated keys and large numbers differently.
         assert!(serde_json::from_str::<Value>(&normalized.text).is_ok());
     });
 }

@@ -75,7 +75,8 @@ fn ca_bundles_are_read_or_refused() {
     ]);
     fuzz("CA bundle", &seeds, |text| {
         if let Ok(certificates) = ca::certificates(text) {
-            // The mediator's TLS library reads what compile has accepted.
+            // The mediator loads every bundle that compile has accepted, so it must have a
+            // certificate.
             assert!(!certificates.is_empty());
         }
     });
@@ -90,7 +91,7 @@ fn messages_of_the_link_read_as_they_are_written() {
         let read = round_trip::<LinkUp>(text).is_some();
         let requests = operator::report(text.as_bytes());
         assert_eq!(requests.is_some(), read);
-        // JavaScript's readers keep it, and so does the API server.
+        // JavaScript and the API server can represent a number below 2^53.
         assert!(requests.is_none_or(|requests| requests < 1 << 53));
     });
     let answers = texts(&[
