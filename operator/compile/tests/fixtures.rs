@@ -13,12 +13,13 @@ use toolcrib_golden::{expect, here};
 use toolcrib_manifest::{ClusterDomain, Dns, LinkConfig, SecretText};
 
 /// Name of the fixture, its case, and namespace and name of the agent.
-const FIXTURES: [(&str, &str, &str, &str); 5] = [
+const FIXTURES: [(&str, &str, &str, &str); 6] = [
     ("analyst", "trading-desk", "trading", "analyst"),
     ("executor", "trading-desk", "trading", "executor"),
     ("everything", "everything", "pond", "otter"),
     ("no-tools", "no-tools", "pond", "newt"),
     ("native", "native", "pond", "otter"),
+    ("rules", "grant-conditions", "pond", "otter"),
 ];
 
 #[test]

@@ -9,15 +9,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, method_name, why_not};
 use toolcrib_dialect::{Dialect, Reply, Request};
-use toolcrib_manifest::names::RULES;
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
-    Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, PresentedTools, RunnerCode,
-    ToolFailure, Turn, TurnConfig, alias, http_call, http_method, target,
+    AllowedBy, Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, PresentedTools,
+    RunnerCode, ToolFailure, Turn, TurnConfig, alias, http_call, http_method, target,
 };
+use toolcrib_rules::Rule;
 
 use super::file::Verdict;
-use super::rules::{self, RulesDecision};
 
 /// The outcome of a call. Its fields have the names of a test's `expect`.
 #[derive(Debug, Serialize)]
@@ -95,39 +94,9 @@ pub fn call(
         name,
         namespace: agent.namespace.clone(),
     };
-    let mut tools = compilation.files.tools.clone();
-    let written = tools.tools.iter().find(|entry| entry.name == tool);
-    let decided = written.map_or(RulesDecision::NotAsked, |tool| {
-        rules::decision(tool, arguments, &claw_id.name, now)
-    });
-    let filled = match decided {
-        RulesDecision::NotAsked => arguments.to_owned(),
-        RulesDecision::Met {
-            arguments,
-            by: rule,
-        } => {
-            let summary = compilation.tools.iter().find(|one| one.name == tool);
-            let rules = summary.into_iter().flat_map(|summary| &summary.rules);
-            let met = rules.into_iter().find(|summary| rule.is(summary));
-            outcome.by = met
-                .map(|met| by(met.grant.kind, &met.grant.key.name))
-                .or(outcome.by);
-            arguments
-        }
-        RulesDecision::Refused { code, why } => {
-            outcome.code = Some(code.to_owned());
-            outcome.because.splice(0..0, why);
-            return Ok(outcome);
-        }
-    };
-    // The rules are decided, so the turn decides the rest.
-    for tool in &mut tools.tools {
-        tool.extension.rules.clear();
-        tool.extension.requires.retain(|name| name != RULES);
-    }
-    let catalog = Catalog::load(&tools, agent.max_tier);
+    let catalog = Catalog::load(&compilation.files.tools, agent.max_tier);
     let authority = Authority::new(Arc::new(catalog), None);
-    match turn_decision(&authority, claw_id, tool, &filled, now)? {
+    match turn_decision(&authority, claw_id, tool, arguments, now)? {
         TurnDecision::NotMediated => {
             let why = "the agent has no tool at all, so that its requests pass as they are";
             outcome.because.insert(0, why.to_owned());
@@ -135,6 +104,7 @@ pub fn call(
         TurnDecision::Rejected { code, message } => {
             outcome.code = Some(code);
             outcome.because.insert(0, message);
+            outcome.because.extend(closed(compilation, tool, now));
         }
         TurnDecision::Called(call) => {
             let arguments = serde_json::from_str(call.arguments().get())
@@ -144,6 +114,9 @@ pub fn call(
                 .permits(&call, now)
                 .map_err(|denied| (denied.code().to_string(), denied.to_string()))
                 .and_then(|live| {
+                    let rule = live.allowed_by();
+                    let by = rule.and_then(|rule| by_rule(compilation, tool, rule));
+                    outcome.by = by.or(outcome.by.take());
                     request(&live, &call)
                         .map_err(|failure| (failure.code.to_string(), failure.message))
                 });
@@ -194,6 +167,28 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
     }
 }
 
+/// Says that no rule of a tool is in its time, if so: the model only reads that it is not granted.
+fn closed(compilation: &Compilation, tool: &str, now: Timestamp) -> Option<String> {
+    let entry = compilation.files.tools.tools.iter();
+    let entry = entry.into_iter().find(|entry| entry.name == tool)?;
+    let rules = &entry.extension.rules;
+    let is_open = |rule| Rule::read(rule).is_ok_and(|rule| rule.is_open(now));
+    let is_closed = !rules.is_empty() && !rules.iter().any(is_open);
+    is_closed.then(|| format!("no grant of the tool is in its time at {now}"))
+}
+
+/// Names the object that has the rule.
+fn by_rule(compilation: &Compilation, tool: &str, allowed_by: &AllowedBy) -> Option<String> {
+    let AllowedBy { grant, rule } = allowed_by;
+    let summary = compilation.tools.iter().find(|one| one.name == tool)?;
+    let rules = summary.rules.iter();
+    let met = rules.into_iter().find(|summary| {
+        let key = &summary.grant.key;
+        (&*key.namespace, &*key.name, &summary.digest) == (&*grant.namespace, &*grant.name, rule)
+    })?;
+    Some(by(met.grant.kind, &met.grant.key.name))
+}
+
 fn by(kind: Kind, name: &str) -> String {
     format!("{}/{name}", kind.name())
 }
@@ -221,7 +216,7 @@ fn turn_decision(
     let request = Request::decode(Dialect::OpenaiChat, asked.to_string().into_bytes())
         .context("the test's own request cannot be decoded")?;
     let presented = PresentedTools::new(authority, &request, now);
-    if presented.is_empty() {
+    if !presented.answers_calls() {
         return Ok(TurnDecision::NotMediated);
     }
     let config = TurnConfig {

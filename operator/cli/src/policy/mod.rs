@@ -7,7 +7,6 @@
 
 mod call;
 mod file;
-mod rules;
 mod verdict;
 
 use std::process::ExitCode;
