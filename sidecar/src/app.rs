@@ -54,6 +54,8 @@ impl App {
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub pod: String,
+    /// From the link token; `None` without a link.
+    pub pod_uid: Option<Arc<str>>,
     pub keepalive: Duration,
     pub limits: Limits,
 }

@@ -1,7 +1,13 @@
 //! Authenticates the runner. Every failure has the same answer and costs the same work, so neither
 //! the text nor the time tells which part did not match.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::HeaderMap;
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use toolcrib_manifest::{AgentFile, Identity};
@@ -84,6 +90,33 @@ pub fn claw_id(agent: &AgentFile, pod: &str) -> Option<String> {
     }
 }
 
+/// The pod's uid in the link token, which the API server makes for this pod. The token is not
+/// verified: the kubelet alone writes the file.
+pub fn pod_uid(link_token: &Path) -> Option<Arc<str>> {
+    #[derive(Deserialize)]
+    struct Claims {
+        #[serde(rename = "kubernetes.io")]
+        kubernetes: Kubernetes,
+    }
+    #[derive(Deserialize)]
+    struct Kubernetes {
+        pod: Pod,
+    }
+    #[derive(Deserialize)]
+    struct Pod {
+        uid: String,
+    }
+    let token = std::fs::read_to_string(link_token).ok()?;
+    let claims = token.split('.').nth(1)?;
+    let claims = BASE64_URL_SAFE_NO_PAD.decode(claims.trim_end()).ok()?;
+    let claims: Claims = serde_json::from_slice(&claims).ok()?;
+    let uid = claims.kubernetes.pod.uid;
+    (uid.len() <= LONGEST_UID).then(|| uid.into())
+}
+
+/// A UUID has 36 bytes.
+const LONGEST_UID: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use http::{HeaderName, HeaderValue};
@@ -118,6 +151,20 @@ mod tests {
             expected,
             "{headers:?}"
         );
+    }
+
+    #[test]
+    fn the_link_token_names_the_pod() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let claims =
+            r#"{"kubernetes.io":{"namespace":"pond","pod":{"name":"otter-0","uid":"u-7"}}}"#;
+        let token = format!("e30.{}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(claims));
+        std::fs::write(&file, token).unwrap();
+        assert_eq!(pod_uid(&file).as_deref(), Some("u-7"));
+        std::fs::write(&file, "e30.e30.c2ln").unwrap();
+        assert_eq!(pod_uid(&file), None);
+        assert_eq!(pod_uid(&dir.path().join("none")), None);
     }
 
     #[test]

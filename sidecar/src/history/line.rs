@@ -1,4 +1,4 @@
-//! The lines of the record. The file has the bodies; stdout has them only if configured, since
+//! The lines of the record, whose types `toolcrib_record` defines. The file has the bodies; stdout has them only if configured, since
 //! prompts do not belong in a cluster's logs by default.
 //!
 //! A record line is one JSON value on one line, whatever a model, a runner or a service put into
@@ -6,116 +6,15 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
-use toolcrib_dialect::Dialect;
-use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
-use toolcrib_mediation::{AllowedBy, ConnectionFailure, ManagedCall, Scrubber, TurnRecord};
+use toolcrib_mediation::{AllowedBy, ManagedCall, Scrubber};
+use toolcrib_record::{IntentLine, Line};
 
 use super::kept::{KeptBody, MAX_BODY, whole};
-use crate::model::Operation;
 
 const BLOCK: usize = 256;
 
-/// Written before a call leaves, so that a kill between call and record loses nothing.
-#[derive(Debug, Serialize)]
-pub struct IntentLine<'a> {
-    kind: &'static str,
-    pub request_id: &'a str,
-    pub agent_id: &'a str,
-    pub pod: &'a str,
-    /// Omitted for calls by a model.
-    #[serde(skip_serializing_if = "Via::is_mediated")]
-    pub path: Via,
-    pub timestamp: String,
-    pub round: u32,
-    pub name: &'a str,
-    pub arguments: &'a RawJson,
-    pub service: &'a str,
-    /// Omitted for HTTP.
-    #[serde(skip_serializing_if = "Transport::is_http")]
-    pub transport: Transport,
-    pub tier: Tier,
-    pub read_only: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grant: Option<&'a GrantRef>,
-    /// Digest of the grant's rule that allows the call, if the tool has rules.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rule: Option<&'a str>,
-}
-
-impl<'a> IntentLine<'a> {
-    pub fn new(
-        who: LineContext<'a>,
-        timestamp: String,
-        call: &'a ManagedCall,
-        allowed_by: Option<&'a AllowedBy>,
-    ) -> Self {
-        Self {
-            kind: "intent",
-            request_id: who.request_id,
-            agent_id: who.agent_id,
-            pod: who.pod,
-            path: who.path,
-            timestamp,
-            round: call.id().round,
-            name: call.name(),
-            arguments: call.arguments(),
-            service: call.service(),
-            transport: call.transport(),
-            tier: call.tier(),
-            read_only: call.read_only(),
-            grant: allowed_by.map(|it| &it.grant).or_else(|| call.grant()),
-            rule: allowed_by.map(|it| it.rule.as_str()),
-        }
-    }
-}
-
-/// Written before a request is sent to a model, so that a kill before its end leaves a trace. The
-/// request's `turn` line has the same `request_id`.
-#[derive(Debug, Serialize)]
-pub struct ModelCallLine<'a> {
-    kind: &'static str,
-    pub request_id: &'a str,
-    pub agent_id: &'a str,
-    pub pod: &'a str,
-    pub timestamp: String,
-    pub dialect: &'static str,
-    /// Omitted for answers.
-    #[serde(skip_serializing_if = "Operation::is_answer")]
-    pub operation: Operation,
-    /// `provider/model` of the first candidate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// Id of the runner's token.
-    pub token: &'a str,
-}
-
-impl<'a> ModelCallLine<'a> {
-    pub fn new(
-        who: LineContext<'a>,
-        timestamp: String,
-        dialect: Dialect,
-        operation: Operation,
-        model: Option<String>,
-        token: &'a str,
-    ) -> Self {
-        Self {
-            kind: "model_call",
-            request_id: who.request_id,
-            agent_id: who.agent_id,
-            pod: who.pod,
-            timestamp,
-            dialect: dialect.name(),
-            operation,
-            model,
-            token,
-        }
-    }
-}
-
 /// The way that tools are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// By a model, whose turn is mediated.
     Mediated,
@@ -127,6 +26,14 @@ impl Via {
     pub fn is_mediated(&self) -> bool {
         *self == Self::Mediated
     }
+
+    /// The word in a line, which has none for a model's calls.
+    pub fn word(self) -> Option<Cow<'static, str>> {
+        match self {
+            Via::Mediated => None,
+            Via::Native => Some("native".into()),
+        }
+    }
 }
 
 /// The agent, pod and request of a line.
@@ -134,39 +41,42 @@ impl Via {
 pub struct LineContext<'a> {
     pub request_id: &'a str,
     pub agent_id: &'a str,
+    pub namespace: &'a str,
     pub pod: &'a str,
+    pub pod_uid: Option<&'a str>,
     pub path: Via,
 }
 
-/// One finished request, failed ones too.
-#[derive(Debug, Serialize)]
-pub struct TurnLine<'a> {
-    pub kind: &'static str,
-    pub request_id: &'a str,
-    pub agent_id: &'a str,
-    pub pod: &'a str,
-    /// Omitted for calls by a model.
-    #[serde(skip_serializing_if = "Via::is_mediated")]
-    pub path: Via,
-    pub timestamp: String,
-    pub dialect: &'static str,
-    /// Omitted for answers.
-    #[serde(skip_serializing_if = "Operation::is_answer")]
-    pub operation: Operation,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<&'a str>,
-    /// Ids of the provider's key and the runner's token, never their text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<&'a str>,
-    pub token: &'a str,
-    /// The status sent to the runner.
-    pub http_status: u16,
-    pub duration_ms: u64,
-    /// The reason why no provider could be reached, and the address of the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connection: Option<&'a ConnectionFailure>,
-    #[serde(flatten)]
-    pub turn: &'a TurnRecord,
+/// The line before a call leaves.
+pub fn intent<'a>(
+    who: LineContext<'a>,
+    timestamp: String,
+    call: &'a ManagedCall,
+    allowed_by: Option<&'a AllowedBy>,
+) -> Line<'a> {
+    let transport = Some(call.transport()).filter(|it| !it.is_http());
+    let grant = allowed_by.map(|it| &it.grant).or_else(|| call.grant());
+    Line::Intent(IntentLine {
+        request_id: who.request_id.into(),
+        call_id: Some(call.id().in_request(who.request_id).into()),
+        agent_id: who.agent_id.into(),
+        namespace: Some(who.namespace.into()),
+        pod: who.pod.into(),
+        pod_uid: who.pod_uid.map(Into::into),
+        path: who.path.word(),
+        timestamp: timestamp.into(),
+        round: call.id().round,
+        name: call.name().into(),
+        arguments: Cow::Borrowed(call.arguments()),
+        service: call.service().into(),
+        transport: transport.map(|it| it.name().into()),
+        tier: call.tier().name().into(),
+        read_only: call.read_only(),
+        grant: grant.map(Cow::Borrowed),
+        rule: allowed_by.map(|it| it.rule.as_str().into()),
+        chain: None,
+        seq: None,
+    })
 }
 
 /// The bodies of the request and of the response.

@@ -7,8 +7,13 @@ use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use toolcrib_record::{Head, LinkKind, short_form};
+
 pub const FILE_NAME: &str = "history.jsonl";
 pub const ROTATED_NAME: &str = "history.jsonl.1";
+
+/// Most bytes of a file's end that are searched for its last line: one line with two long bodies.
+const LAST_LINES: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug)]
 pub struct Log {
@@ -30,6 +35,13 @@ impl Log {
         };
         log.reopen()?;
         Ok(log)
+    }
+
+    /// The last line of a chain on disk, as far as the end of the files has one.
+    pub fn last_head(&self) -> Option<Head> {
+        [FILE_NAME, ROTATED_NAME]
+            .iter()
+            .find_map(|name| last_head(&self.dir.join(name)))
     }
 
     /// True if a line of this length, with its line break, fits into the file.
@@ -84,6 +96,34 @@ impl Log {
         self.file = Some(file);
         Ok(())
     }
+}
+
+/// The last line of a chain in a file.
+fn last_head(path: &Path) -> Option<Head> {
+    let mut file = File::open(path).ok()?;
+    // Only a regular file has an end to read.
+    let size = file.metadata().ok().filter(|it| it.is_file())?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(LAST_LINES)))
+        .ok()?;
+    let mut end = Vec::new();
+    file.take(LAST_LINES).read_to_end(&mut end).ok()?;
+    let mut last_aside = None;
+    for link in end.rsplit(|byte| *byte == b'\n').filter_map(short_form) {
+        match link.kind {
+            LinkKind::Aside { .. } => {
+                last_aside.get_or_insert(link.digest);
+            }
+            LinkKind::Chained { seq, aside: _ } => {
+                return Some(Head {
+                    chain: link.chain.into_owned(),
+                    seq,
+                    hash: link.digest,
+                    aside: last_aside,
+                });
+            }
+        }
+    }
+    None
 }
 
 fn length(line: &[&[u8]]) -> u64 {

@@ -12,6 +12,6 @@ pub mod stdout;
 pub mod writer;
 
 pub use kept::KeptBody;
-pub use line::{Bodies, Body, IntentLine, ModelCallLine, TurnLine};
+pub use line::{Bodies, Body};
 pub use log::FILE_NAME;
-pub use writer::{History, HistoryError, StdoutBodies, TurnLines};
+pub use writer::{History, HistoryError, PodIdentity, StdoutBodies, TurnLines};

@@ -50,17 +50,18 @@ pub fn queue() -> (Queue, Drain) {
 }
 
 impl Queue {
-    /// Queues a line. False if the queue is full or stdout is closed.
-    pub fn offer(&self, line: &[u8]) -> bool {
+    /// Queues a line, given in pieces. False if the queue is full or stdout is closed.
+    pub fn offer(&self, line: &[&[u8]]) -> bool {
+        let length = line.iter().map(|piece| piece.len()).sum();
         let bytes = self.waiting.bytes.load(Ordering::Acquire);
-        if bytes > 0 && bytes + line.len() > QUEUE_BYTES {
+        if bytes > 0 && bytes + length > QUEUE_BYTES {
             return false;
         }
         // Counted before it is sent: the other thread subtracts the lines that it has written.
-        self.waiting.count(line.len());
-        let taken = self.lines.try_send(line.to_vec()).is_ok();
+        self.waiting.count(length);
+        let taken = self.lines.try_send(line.concat()).is_ok();
         if !taken {
-            self.waiting.forget(1, line.len());
+            self.waiting.forget(1, length);
         }
         taken
     }

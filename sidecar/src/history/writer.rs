@@ -22,7 +22,9 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Mutex, MutexGuard};
 use thiserror::Error;
+use toolcrib_record::{Chain, Line, StartLine};
 
+use super::line::escaped;
 use super::log::Log;
 use super::stdout::{self, Queue};
 use crate::metrics::Metrics;
@@ -44,6 +46,8 @@ pub enum HistoryError {
     StdoutBlocked,
     #[error("the record is closed")]
     Closed,
+    #[error("the system gives no random bytes for the record's chain")]
+    Randomness,
 }
 
 /// The part of a finished request's line that goes to stdout.
@@ -71,6 +75,14 @@ impl TurnLines<'_> {
     }
 }
 
+/// The pod in the line that begins a chain.
+#[derive(Clone, Copy, Debug)]
+pub struct PodIdentity<'a> {
+    pub name: &'a str,
+    /// `None`: the mediator has no link token.
+    pub uid: Option<&'a str>,
+}
+
 /// The writer of the record. Closing it waits until all lines are written.
 #[derive(Debug)]
 pub struct History {
@@ -85,19 +97,33 @@ struct OpenRecord {
 }
 
 impl History {
-    /// Opens the record. `max_bytes` bounds everything under `dir`.
+    /// Opens the record and begins its chain. `max_bytes` bounds everything under `dir`.
     pub fn open(
         dir: &Path,
         max_bytes: u64,
+        pod: PodIdentity<'_>,
         on_stdout: StdoutBodies,
         stdout: impl Write + Send + 'static,
         metrics: Arc<Metrics>,
     ) -> Result<History, HistoryError> {
         let log = Log::open(dir, max_bytes).map_err(HistoryError::Open)?;
+        let start = Line::Start(StartLine {
+            version: toolcrib_record::VERSION,
+            pod: pod.name.into(),
+            pod_uid: pod.uid.map(Into::into),
+            timestamp: jiff::Timestamp::now().to_string().into(),
+            previous: log.last_head(),
+            chain: None,
+            seq: None,
+        });
+        let start = serde_json::to_vec(&start).expect("texts always serialize");
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|_| HistoryError::Randomness)?;
         let (lines, drain) = stdout::queue();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let writer = Writer {
+        let mut writer = Writer {
             log,
+            chain: Chain::new(hex::encode(random)),
             stdout: lines,
             on_stdout,
             backlog: VecDeque::new(),
@@ -106,6 +132,11 @@ impl History {
             missing_on_stdout: 0,
             metrics,
         };
+        // Like the line of a finished request: a full disk does not keep the mediator from serving.
+        writer.turn(TurnLines {
+            without: escaped(start.into()).into_owned(),
+            bodies: Vec::new(),
+        })?;
         let stdout = std::thread::Builder::new()
             .name("stdout".to_string())
             .stack_size(STACK)
@@ -118,13 +149,13 @@ impl History {
     }
 
     /// Writes the line before a side effect. After an error the side effect must not happen.
-    pub fn intent(&self, line: &[u8]) -> Result<(), HistoryError> {
+    pub fn intent(&self, line: Vec<u8>) -> Result<(), HistoryError> {
         self.write(|writer| writer.intent(line))
     }
 
     /// Writes the line before a model call: only to disk while that works, so that stdout has one
     /// line for each request. An error means that the line is written nowhere.
-    pub fn model_call(&self, line: &[u8]) -> Result<(), HistoryError> {
+    pub fn model_call(&self, line: Vec<u8>) -> Result<(), HistoryError> {
         self.write(|writer| writer.model_call(line))
     }
 
@@ -176,6 +207,7 @@ impl History {
 #[derive(Debug)]
 struct Writer {
     log: Log,
+    chain: Chain,
     stdout: Queue,
     on_stdout: StdoutBodies,
     /// Lines without bodies that the disk did not take, the oldest first.
@@ -199,29 +231,35 @@ impl Writer {
         }
     }
 
-    fn intent(&mut self, line: &[u8]) -> Result<(), HistoryError> {
+    fn intent(&mut self, mut line: Vec<u8>) -> Result<(), HistoryError> {
         self.catch_up().map_err(HistoryError::Write)?;
+        let sealed = self.chain.seal(&mut line);
         // Stdout first: an intent that is only on stdout is harmless; a call without an intent is
         // not.
-        if !self.offer(line) {
+        if !self.offer(&[&line]) {
             return Err(HistoryError::StdoutBlocked);
         }
-        self.log.append(&[line]).map_err(HistoryError::Write)
+        self.chain.advance(sealed);
+        self.log.append(&[&line]).map_err(HistoryError::Write)
     }
 
-    fn model_call(&mut self, line: &[u8]) -> Result<(), HistoryError> {
-        let on_disk = self.catch_up().and_then(|()| self.log.append(&[line]));
-        on_disk.or_else(|error| match self.offer(line) {
+    fn model_call(&mut self, mut line: Vec<u8>) -> Result<(), HistoryError> {
+        let sealed = self.chain.seal_aside(&mut line);
+        let on_disk = self.catch_up().and_then(|()| self.log.append(&[&line]));
+        on_disk.or_else(|error| match self.offer(&[&line]) {
             true => Ok(()),
             false => Err(HistoryError::Write(error)),
-        })
+        })?;
+        self.chain.advance_aside(sealed);
+        Ok(())
     }
 
-    fn turn(&mut self, lines: TurnLines<'_>) -> Result<(), HistoryError> {
+    fn turn(&mut self, mut lines: TurnLines<'_>) -> Result<(), HistoryError> {
+        let sealed = self.chain.seal(&mut lines.without);
         let with_bodies = lines.with_bodies();
         let on_stdout = match self.on_stdout {
-            StdoutBodies::WithBodies => self.offer(&with_bodies.concat()),
-            StdoutBodies::WithoutBodies => self.offer(&lines.without),
+            StdoutBodies::WithBodies => self.offer(&with_bodies),
+            StdoutBodies::WithoutBodies => self.offer(&[&lines.without]),
         };
         // A line that is too long is written without its bodies.
         let line = match self.log.fits(&with_bodies) {
@@ -233,6 +271,10 @@ impl Writer {
             Ok(()) => Ok(()),
             Err(error) => self.keep(lines.without, error),
         };
+        // A line that no place has leaves no hole: its `gap` line counts it.
+        if on_stdout || kept.is_ok() {
+            self.chain.advance(sealed);
+        }
         if !on_stdout {
             self.missing_on_stdout += 1;
             self.metrics.record_missed("stdout");
@@ -291,10 +333,11 @@ impl Writer {
         Ok(())
     }
 
-    fn offer(&mut self, line: &[u8]) -> bool {
+    /// Queues a line, in pieces, for stdout.
+    fn offer(&mut self, line: &[&[u8]]) -> bool {
         if self.missing_on_stdout > 0 {
             // Room may appear between the two offers: no line may overtake the gap before it.
-            if !self.stdout.offer(&gap(self.missing_on_stdout)) {
+            if !self.stdout.offer(&[&gap(self.missing_on_stdout)]) {
                 return false;
             }
             self.missing_on_stdout = 0;
@@ -311,6 +354,8 @@ fn gap(lines: u64) -> Vec<u8> {
 mod tests {
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+    use toolcrib_record::{ChainReport, Head, Verifier};
+
     use super::super::log::FILE_NAME;
     use super::*;
 
@@ -319,8 +364,27 @@ mod tests {
 
     impl Sink {
         fn text(&self) -> String {
-            String::from_utf8(self.0.lock().clone()).unwrap()
+            without_chain(&String::from_utf8(self.0.lock().clone()).unwrap())
         }
+    }
+
+    /// Removes the line that begins the chain, and the chain's members of each line.
+    fn without_chain(text: &str) -> String {
+        let mut lines = String::new();
+        for line in text
+            .lines()
+            .filter(|line| !line.contains(r#""kind":"start""#))
+        {
+            let (begin, end) = match line.split_once(r#","chain":"#) {
+                Some((begin, rest)) => {
+                    let prev = rest.split_once(r#""prev":""#).unwrap().1;
+                    (begin, &prev[65..])
+                }
+                None => (line, ""),
+            };
+            lines += &format!("{begin}{end}\n");
+        }
+        lines
     }
 
     impl Write for Sink {
@@ -372,6 +436,10 @@ mod tests {
         let history = History::open(
             dir,
             8 * 1024 * 1024,
+            PodIdentity {
+                name: "otter-0",
+                uid: Some("u-7"),
+            },
             StdoutBodies::WithoutBodies,
             stdout,
             metrics.clone(),
@@ -387,7 +455,7 @@ mod tests {
     }
 
     fn on_disk(dir: &Path) -> String {
-        std::fs::read_to_string(dir.join(FILE_NAME)).unwrap()
+        without_chain(&std::fs::read_to_string(dir.join(FILE_NAME)).unwrap())
     }
 
     /// Makes `history.jsonl` a link to a device that is always full.
@@ -410,11 +478,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sink = Sink::default();
         let (history, _) = open(dir.path(), sink.clone());
-        history.intent(b"intent").unwrap();
+        history.intent(b"{intent}".to_vec()).unwrap();
         history.turn(turn("one")).unwrap();
         history.close();
-        assert_eq!(on_disk(dir.path()), "intent\n{one,body}\n");
-        assert_eq!(sink.text(), "intent\n{one}\n");
+        assert_eq!(on_disk(dir.path()), "{intent}\n{one,body}\n");
+        assert_eq!(sink.text(), "{intent}\n{one}\n");
     }
 
     #[tokio::test]
@@ -434,17 +502,17 @@ mod tests {
         fill_disk(dir.path());
         let sink = Sink::default();
         let (history, metrics) = open(dir.path(), sink.clone());
-        assert!(history.intent(b"refused").is_err());
+        assert!(history.intent(b"{refused}".to_vec()).is_err());
         history.turn(turn("one")).unwrap();
         history.turn(turn("two")).unwrap();
-        assert_eq!(history.waiting(), 10);
+        assert!(history.waiting() > 10);
         history.ready().unwrap();
-        assert!(history.intent(b"refused").is_err());
+        assert!(history.intent(b"{refused}".to_vec()).is_err());
         make_room(dir.path());
-        history.intent(b"fine").unwrap();
+        history.intent(b"{fine}".to_vec()).unwrap();
         assert_eq!(history.waiting(), 0);
         history.close();
-        assert_eq!(on_disk(dir.path()), "{one}\n{two}\nfine\n");
+        assert_eq!(on_disk(dir.path()), "{one}\n{two}\n{fine}\n");
         assert!(sink.text().contains("{one}\n{two}\n"), "{}", sink.text());
         assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), 0);
     }
@@ -455,11 +523,11 @@ mod tests {
         let (gate, stdout, is_blocked, sink) = gated();
         let (history, metrics) = open(dir.path(), stdout);
         // The writer blocks on one line, so no line leaves the queue while it fills.
-        history.intent(b"{}").unwrap();
+        history.intent(b"{x}".to_vec()).unwrap();
         is_blocked.recv().unwrap();
         let mut refused = false;
         for _ in 0..600 {
-            refused |= history.intent(b"{}").is_err();
+            refused |= history.intent(b"{x}".to_vec()).is_err();
         }
         assert!(refused);
         history.turn(turn("unheard")).unwrap();
@@ -468,14 +536,14 @@ mod tests {
         assert_eq!(count(&metrics, missed), 1);
         drop(gate);
         // Until stdout is read again.
-        while history.intent(b"again").is_err() {
+        while history.intent(b"{again}".to_vec()).is_err() {
             tokio::task::yield_now().await;
         }
         history.close();
         assert!(on_disk(dir.path()).contains("{unheard,body}\n"));
         let heard = sink.text();
         assert!(
-            heard.ends_with("{\"kind\":\"gap\",\"lines\":1}\nagain\n"),
+            heard.ends_with("{\"kind\":\"gap\",\"lines\":1}\n{again}\n"),
             "{heard}"
         );
     }
@@ -513,5 +581,81 @@ mod tests {
         let text = on_disk(dir.path());
         assert!(text.contains("\"kind\":\"gap\""));
         assert!(text.lines().filter(|it| it.contains(&line)).count() >= WAITING / line.len());
+    }
+
+    /// The whole text of a file or of stdout, verified as a source of its own.
+    fn verify(texts: &[&str]) -> (Vec<ChainReport>, Vec<Head>) {
+        let mut verifier = Verifier::default();
+        let mut heads = Vec::new();
+        for (at, text) in texts.iter().enumerate() {
+            verifier.source(&at.to_string());
+            for line in text.lines() {
+                verifier.push(line.as_bytes()).unwrap();
+                if let Ok(Line::Start(start)) = Line::parse(line.as_bytes()) {
+                    heads.extend(start.previous);
+                }
+            }
+        }
+        (verifier.finish(&heads).0, heads)
+    }
+
+    #[tokio::test]
+    async fn each_place_has_a_whole_chain_and_the_next_process_names_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = Sink::default();
+        for _ in 0..2 {
+            let (history, _) = open(dir.path(), sink.clone());
+            history
+                .model_call(br#"{"kind":"model_call"}"#.to_vec())
+                .unwrap();
+            history.intent(br#"{"kind":"intent"}"#.to_vec()).unwrap();
+            let turn = TurnLines {
+                without: br#"{"kind":"turn"}"#.to_vec(),
+                bodies: vec![br#","request":"#.into(), b"[1]".into()],
+            };
+            history.turn(turn).unwrap();
+            history
+                .model_call(br#"{"kind":"model_call"}"#.to_vec())
+                .unwrap();
+            history.close();
+        }
+        let disk = std::fs::read_to_string(dir.path().join(FILE_NAME)).unwrap();
+        let stdout = String::from_utf8(sink.0.lock().clone()).unwrap();
+        for (text, absent) in [(&disk, 0), (&stdout, 2)] {
+            let (reports, heads) = verify(&[text]);
+            assert_eq!((reports.len(), heads.len()), (2, 1), "{text}");
+            assert!(reports.iter().all(ChainReport::is_whole), "{reports:?}");
+            assert_eq!(heads[0].seq, 2);
+            let asides: u64 = reports.iter().map(|it| it.absent_asides).sum();
+            assert_eq!(asides, absent + u64::from(absent > 0), "{text}");
+        }
+        assert!(
+            verify(&[&stdout, &disk])
+                .0
+                .iter()
+                .all(ChainReport::is_whole)
+        );
+    }
+
+    /// A line that stdout refuses leaves no hole in the chain.
+    #[tokio::test]
+    async fn a_refused_intent_has_no_place_in_the_chain() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gate, stdout, is_blocked, sink) = gated();
+        let (history, _) = open(dir.path(), stdout);
+        is_blocked.recv().unwrap();
+        while history.intent(br#"{"kind":"intent"}"#.to_vec()).is_ok() {}
+        history
+            .turn(TurnLines {
+                without: br#"{"kind":"turn"}"#.to_vec(),
+                bodies: Vec::new(),
+            })
+            .unwrap();
+        drop(gate);
+        history.close();
+        let disk = std::fs::read_to_string(dir.path().join(FILE_NAME)).unwrap();
+        let (reports, _) = verify(&[&disk]);
+        assert!(reports.iter().all(ChainReport::is_whole), "{reports:?}");
+        assert!(sink.0.lock().len() < disk.len());
     }
 }

@@ -134,7 +134,7 @@ async fn serve(
             let record = record::refused(&error);
             let response = error.body(dialect);
             let end = RequestEnd {
-                record: &record,
+                record,
                 http_status: error.status(),
                 served_by: None,
                 bodies: Bodies {

@@ -17,11 +17,11 @@ use toolcrib_serve::bind;
 use super::{admin, routes};
 use crate::app::{App, Limits, Settings};
 use crate::config::watch::Watch;
-use crate::config::{CurrentConfig, LoadState};
+use crate::config::{CurrentConfig, LoadState, identity};
 use crate::connections;
 use crate::continuity::ContinuityStore;
 use crate::feeds::Feeds;
-use crate::history::{History, HistoryError, StdoutBodies};
+use crate::history::{History, HistoryError, PodIdentity, StdoutBodies};
 use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
 use crate::model::ModelClient;
@@ -246,6 +246,7 @@ fn app(
     let exporter = endpoint
         .map(|endpoint| Exporter::start(endpoint, &args.pod, outbound.clone(), metrics.clone()));
     let bodies = Arc::new(Semaphore::new(limits.bodies_kib));
+    let pod_uid = args.link_token_file.as_deref().and_then(identity::pod_uid);
     Ok(App {
         telemetry: Telemetry { exporter },
         feeds: Feeds::new(
@@ -263,6 +264,10 @@ fn app(
         history: History::open(
             &args.history_dir,
             history_bytes,
+            PodIdentity {
+                name: &args.pod,
+                uid: pod_uid.as_deref(),
+            },
             on_stdout,
             stdout,
             metrics.clone(),
@@ -274,6 +279,7 @@ fn app(
         bodies,
         settings: Settings {
             pod: args.pod.clone(),
+            pod_uid,
             keepalive: args.keepalive,
             limits,
         },

@@ -5,6 +5,7 @@
 //! a spent key; and only before the runner has a byte. Other 4xx are about the request itself:
 //! an answer, not a failure.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::Response;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
@@ -185,8 +186,7 @@ pub struct CandidateRequest {
 }
 
 /// The kind of answer that a provider is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A model's answer.
     Answer,
@@ -197,6 +197,14 @@ pub enum Operation {
 impl Operation {
     pub fn is_answer(&self) -> bool {
         *self == Self::Answer
+    }
+
+    /// The word in the record, which has none for answers.
+    pub fn word(self) -> Option<Cow<'static, str>> {
+        match self {
+            Operation::Answer => None,
+            Operation::CountTokens => Some("count_tokens".into()),
+        }
     }
 
     /// The path that is joined to a provider's `base_url`.

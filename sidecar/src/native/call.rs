@@ -111,7 +111,7 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
         }
     };
     let end = RequestEnd {
-        record: &answer.record,
+        record: answer.record,
         http_status,
         served_by: None,
         bodies: Bodies {

@@ -81,10 +81,10 @@ struct LogWriter {
 
 impl LogWriter {
     fn offer(&mut self, line: &[u8]) {
-        if self.missing > 0 && self.queue.offer(&missed(self.missing)) {
+        if self.missing > 0 && self.queue.offer(&[&missed(self.missing)]) {
             self.missing = 0;
         }
-        self.missing += u64::from(!self.queue.offer(line));
+        self.missing += u64::from(!self.queue.offer(&[line]));
     }
 }
 

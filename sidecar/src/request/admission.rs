@@ -64,6 +64,7 @@ pub fn let_in(
         claw_id,
         agent,
         pod: app.settings.pod.clone(),
+        pod_uid: app.settings.pod_uid.clone(),
         started: Instant::now(),
         trace: app.telemetry.trace(headers),
         running: None,

@@ -24,6 +24,7 @@ pub struct Caller {
     /// The identity that services and the record see.
     pub claw_id: String,
     pub pod: String,
+    pub pod_uid: Option<Arc<str>>,
     pub started: Instant,
     pub trace: Trace,
     /// One of the requests that may run at once.
@@ -37,7 +38,9 @@ impl Caller {
         LineContext {
             request_id: &self.request_id,
             agent_id: &self.claw_id,
+            namespace: &self.agent.namespace,
             pod: &self.pod,
+            pod_uid: self.pod_uid.as_deref(),
             path: self.via,
         }
     }

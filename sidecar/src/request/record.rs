@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use serde::Deserialize;
 use toolcrib_dialect::Dialect;
-use toolcrib_manifest::RawJson;
 use toolcrib_mediation::{
-    ConnectionFailure, RecordStatus, ResultCode, RunnerError, TraceCall, TraceUsage, TurnRecord,
+    CallId, ConnectionFailure, RecordStatus, ResultCode, RunnerError, TraceCall, TraceRound,
+    TraceUsage, TurnRecord,
 };
+use toolcrib_record::{Line, ModelCallLine, TurnLine};
 
 use crate::app::App;
-use crate::history::line::{Bodies, TurnLine, body, escaped};
-use crate::history::{ModelCallLine, TurnLines};
+use crate::history::TurnLines;
+use crate::history::line::{Bodies, body, escaped};
 use crate::metrics::usage::CallKind;
 use crate::model::{Candidate, Operation};
 use crate::request::admission::unrecordable;
@@ -60,7 +60,7 @@ pub const MCP: &str = "mcp";
 /// The result of a request.
 #[derive(Debug)]
 pub struct RequestEnd<'a> {
-    pub record: &'a TurnRecord,
+    pub record: TurnRecord,
     /// The status sent to the runner; [`HUNG_UP`] if it had disconnected.
     pub http_status: u16,
     /// The `provider/model` that answered, and the id of its key.
@@ -94,18 +94,25 @@ pub fn model_call(
     prepared: &Preparation,
 ) -> Result<(), RunnerError> {
     let caller = &request.caller;
-    let line = ModelCallLine::new(
-        caller.who(),
-        jiff::Timestamp::now().to_string(),
-        request.dialect,
-        request.operation,
-        prepared.first().map(Candidate::reference),
-        &caller.runner.token_id,
-    );
+    let who = caller.who();
+    let line = Line::ModelCall(ModelCallLine {
+        request_id: who.request_id.into(),
+        agent_id: who.agent_id.into(),
+        namespace: Some(who.namespace.into()),
+        pod: who.pod.into(),
+        pod_uid: who.pod_uid.map(Into::into),
+        timestamp: jiff::Timestamp::now().to_string().into(),
+        dialect: request.dialect.name().into(),
+        operation: request.operation.word(),
+        model: prepared.first().map(|it| Candidate::reference(it).into()),
+        token: caller.runner.token_id.as_str().into(),
+        chain: None,
+        after: None,
+    });
     let text = serde_json::to_vec(&line).expect("texts always serialize");
     let scrubber = app.current.scrubber();
-    let line = scrubber.scrubbed_json(escaped(text.into()));
-    app.history.model_call(&line).map_err(|error| {
+    let line = scrubber.scrubbed_json(escaped(text.into())).into_owned();
+    app.history.model_call(line).map_err(|error| {
         tracing::error!(
             request_id = caller.request_id,
             error = error.to_string(),
@@ -117,19 +124,22 @@ pub fn model_call(
 
 /// Writes the record of a request and counts it. A record that cannot be written is counted and
 /// logged: every call with a side effect has its intent line already.
-pub fn finish(app: &App, request: RequestSummary<'_>, end: RequestEnd<'_>) {
+pub fn finish(app: &App, request: RequestSummary<'_>, mut end: RequestEnd<'_>) {
     let duration = request.caller.started.elapsed();
-    let mut noticed = None;
-    if !request.noticed.is_empty() {
-        let mut record = end.record.clone();
-        let codes = request.noticed.iter().map(ToString::to_string);
-        record.interventions.splice(0..0, codes);
-        noticed = Some(record);
+    let codes = request.noticed.iter().map(ToString::to_string);
+    end.record.interventions.splice(0..0, codes);
+    for TraceRound {
+        round, tool_calls, ..
+    } in &mut end.record.tool_trace
+    {
+        for call in tool_calls {
+            let id = CallId {
+                round: *round,
+                index: call.index,
+            };
+            call.call_id = id.in_request(&request.caller.request_id);
+        }
     }
-    let end = RequestEnd {
-        record: noticed.as_ref().unwrap_or(end.record),
-        ..end
-    };
     let lines = lines(app, request, &end, duration);
     if let Err(error) = app.history.turn(lines) {
         tracing::error!(
@@ -164,26 +174,36 @@ fn root(request: RequestSummary<'_>, end: &RequestEnd<'_>, took: Duration) -> Ro
 fn lines<'a>(
     app: &App,
     request: RequestSummary<'_>,
-    end: &RequestEnd<'a>,
+    end: &'a RequestEnd<'_>,
     duration: Duration,
 ) -> TurnLines<'a> {
-    let line = TurnLine {
-        kind: "turn",
-        request_id: &request.caller.request_id,
-        agent_id: &request.caller.claw_id,
-        pod: &request.caller.pod,
-        path: request.caller.via,
-        timestamp: jiff::Timestamp::now().to_string(),
-        dialect: request.dialect_name(),
-        operation: request.operation,
-        model: end.served_by.map(|(model, _)| model).or(request.model),
-        key: end.served_by.map(|(_, key)| key),
-        token: &request.caller.runner.token_id,
+    let who = request.caller.who();
+    let model = end.served_by.map(|(model, _)| model).or(request.model);
+    let line = Line::Turn(Box::new(TurnLine {
+        request_id: who.request_id.into(),
+        agent_id: who.agent_id.into(),
+        namespace: Some(who.namespace.into()),
+        pod: who.pod.into(),
+        pod_uid: who.pod_uid.map(Into::into),
+        path: who.path.word(),
+        timestamp: jiff::Timestamp::now().to_string().into(),
+        dialect: request.dialect_name().into(),
+        operation: request.operation.word(),
+        model: model.map(Into::into),
+        key: end.served_by.map(|(_, key)| key.into()),
+        token: request.caller.runner.token_id.as_str().into(),
         http_status: end.http_status,
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-        connection: end.connection,
-        turn: end.record,
-    };
+        connection: end.connection.map(Into::into),
+        status: end.record.status,
+        error: end.record.error.map(Into::into),
+        usage: end.record.usage,
+        tool_trace: Cow::Borrowed(&end.record.tool_trace),
+        interventions: Cow::Borrowed(&end.record.interventions),
+        undeclared_calls: Cow::Borrowed(&end.record.undeclared_calls),
+        chain: None,
+        seq: None,
+    }));
     let text = serde_json::to_vec(&line).expect("texts, numbers and raw JSON always serialize");
     // Each part is scrubbed once, before the parts are joined.
     let scrubber = app.current.scrubber();
@@ -211,7 +231,7 @@ fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
 }
 
 fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration: Duration) {
-    let record = end.record;
+    let record = &end.record;
     app.metrics
         .request(request.dialect_name(), end.http_status, duration);
     for call in record.tool_trace.iter().flat_map(|round| &round.tool_calls) {
@@ -247,7 +267,7 @@ fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration:
 /// Counts denials, whether the call reached its dispatch or not. Other dispatched calls are
 /// counted when they end.
 fn count_call(app: &App, call: &TraceCall) {
-    let code = error_code(&call.result);
+    let code = call.error_code();
     let denial = |code: &String| ResultCode::DENIALS.iter().any(|it| it.to_string() == *code);
     if !call.executed && code.as_ref().is_some_and(denial) {
         let at = jiff::Timestamp::now().to_string();
@@ -262,18 +282,4 @@ fn count_call(app: &App, call: &TraceCall) {
         let latency = Duration::from_millis(call.latency_ms);
         app.metrics.tool_answered(service, latency);
     }
-}
-
-/// The error code in a result as the model read it; `None`: the call succeeded.
-fn error_code(result: &RawJson) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Result {
-        error: Option<Error>,
-    }
-    #[derive(Deserialize)]
-    struct Error {
-        code: String,
-    }
-    let result: Result = serde_json::from_str(result.get()).ok()?;
-    result.error.map(|error| error.code)
 }

@@ -12,8 +12,7 @@ use toolcrib_mediation::{
 
 use crate::app::App;
 use crate::config::EffectiveConfig;
-use crate::history::IntentLine;
-use crate::history::line::escaped;
+use crate::history::line::{escaped, intent};
 use crate::metrics::CallKind;
 use crate::request::caller::Caller;
 use crate::tools::client::ToolClient;
@@ -89,11 +88,11 @@ async fn run(
         .map_err(|_| ToolFailure::canceled(call.name()))?;
     let scrubber = app.current.scrubber();
     let timestamp = Timestamp::now().to_string();
-    let line = IntentLine::new(caller.who(), timestamp, call, live.allowed_by());
+    let line = intent(caller.who(), timestamp, call, live.allowed_by());
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
     if let Err(error) = app
         .history
-        .intent(&scrubber.scrubbed_json(escaped(line.into())))
+        .intent(scrubber.scrubbed_json(escaped(line.into())).into_owned())
     {
         tracing::error!(
             tool = call.name(),

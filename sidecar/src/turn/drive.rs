@@ -387,7 +387,7 @@ impl Drive {
             Body::Kept(&self.sent)
         };
         let end = RequestEnd {
-            record: &answer.record,
+            record: answer.record,
             http_status: match response {
                 None => HUNG_UP,
                 Some(_) if self.head_sent => 200,

@@ -253,7 +253,7 @@ fn record_end(app: &App, request: &ModelRequest, passage: &Passage, passed: Pass
     };
     let served_by = passed.served_by.as_ref();
     let end = RequestEnd {
-        record: &turn,
+        record: turn,
         http_status: passed.http_status,
         served_by: served_by.map(|(model, key)| (model.as_str(), key.as_str())),
         bodies: Bodies {

@@ -18,6 +18,14 @@ pub struct CallId {
     pub index: usize,
 }
 
+impl CallId {
+    /// The id of the attempt in the record.
+    pub fn in_request(self, request_id: &str) -> String {
+        let Self { round, index } = self;
+        format!("{request_id}-{round}-{index}")
+    }
+}
+
 /// A call that the mediator executes: its tool was presented, its arguments are read and validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedCall {

@@ -152,6 +152,8 @@ impl CallState {
         let answered = self.answered()?;
         let tool = self.tool.as_ref();
         Some(TraceCall {
+            index: self.index,
+            call_id: String::new(),
             name: self.name.clone(),
             compiled: self.compiled,
             arguments: self.arguments.clone(),
@@ -160,8 +162,9 @@ impl CallState {
             service: tool.map(|tool| tool.tool.execution.service.clone()),
             transport: tool
                 .map(|tool| tool.tool.execution.transport)
-                .unwrap_or_default(),
-            tier: tool.map(|tool| tool.tier),
+                .filter(|transport| !transport.is_http())
+                .map(|transport| transport.name().into()),
+            tier: tool.map(|tool| tool.tier.name().into()),
             read_only: tool.map(|tool| tool.is_read_only()),
             grant: match &self.allowed_by {
                 Some(allowed_by) => Some(allowed_by.grant.clone()),
@@ -170,8 +173,8 @@ impl CallState {
             rule: self.allowed_by.as_ref().map(|it| it.rule.clone()),
             executed: answered.executed,
             duplicate: answered.duplicate,
-            connection: answered.connection.clone(),
-            display: answered.display.clone(),
+            connection: answered.connection.as_ref().map(Into::into),
+            display: answered.display.as_ref().map(|it| it.as_str().to_owned()),
         })
     }
 }

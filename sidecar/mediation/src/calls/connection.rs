@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use toolcrib_record::Connection;
 
 /// A failed connection, for the record and the log. Never shown to the model: it names a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -41,6 +42,38 @@ pub enum ConnectionCause {
     /// The network or the host cannot be reached.
     NoRoute,
     Other,
+}
+
+impl ConnectionCause {
+    /// The word in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            ConnectionCause::Refused => "refused",
+            ConnectionCause::NameNotFound => "name_not_found",
+            ConnectionCause::NameServer => "name_server",
+            ConnectionCause::AddressRefused => "address_refused",
+            ConnectionCause::TimedOut => "timed_out",
+            ConnectionCause::TlsNotSpoken => "tls_not_spoken",
+            ConnectionCause::TlsUnknownCa => "tls_unknown_ca",
+            ConnectionCause::TlsCaAsServer => "tls_ca_as_server",
+            ConnectionCause::TlsExpired => "tls_expired",
+            ConnectionCause::TlsNotYetValid => "tls_not_yet_valid",
+            ConnectionCause::TlsOtherHost => "tls_other_host",
+            ConnectionCause::Tls => "tls",
+            ConnectionCause::Reset => "reset",
+            ConnectionCause::NoRoute => "no_route",
+            ConnectionCause::Other => "other",
+        }
+    }
+}
+
+impl From<&ConnectionFailure> for Connection {
+    fn from(failure: &ConnectionFailure) -> Self {
+        Self {
+            cause: failure.cause.name().into(),
+            address: failure.address.clone(),
+        }
+    }
 }
 
 impl fmt::Display for ConnectionCause {

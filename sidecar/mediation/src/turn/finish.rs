@@ -4,7 +4,7 @@ use toolcrib_dialect::{AnswerBody, DialectError, Reply, answer, stored_items, te
 
 use super::continuity::HiddenRounds;
 use super::{Answer, Effect, ModelFailure, Response, State, Turn};
-use crate::calls::trace::{RecordStatus, TraceUsage, TurnRecord};
+use crate::calls::trace::{self, RecordStatus, TurnRecord};
 use crate::codes::{ResultCode, RunnerCode, RunnerError};
 
 /// Whether the answer adds anything to the text that hidden rounds have streamed.
@@ -180,7 +180,7 @@ impl Turn {
             record: TurnRecord {
                 status,
                 error,
-                usage: TraceUsage::of(self.usage, Some(self.model_calls)),
+                usage: trace::usage(self.usage, Some(self.model_calls)),
                 tool_trace: std::mem::take(&mut self.trace),
                 interventions: std::mem::take(&mut self.interventions),
                 // A turn answers each call that the runner did not declare.

@@ -13,7 +13,7 @@ use crate::calls::call::{CallId, ManagedCall, RunnerCall};
 use crate::calls::call_state::{CallFinish, CallPhase, CallResult, CallState, as_json};
 use crate::calls::outcome::Certainty;
 use crate::calls::rejection::{duplicate_result, order_result, unknown_result, unready_result};
-use crate::calls::trace::{TraceRound, TraceUsage};
+use crate::calls::trace::{self, TraceRound};
 use crate::codes::ResultCode;
 use crate::tools::catalog::CatalogTool;
 use crate::tools::offer::OfferedTool;
@@ -284,7 +284,7 @@ impl Round {
         TraceRound {
             round: self.number,
             tool_calls,
-            round_usage: TraceUsage::of(self.reply.usage(), None),
+            round_usage: trace::usage(self.reply.usage(), None),
         }
     }
 

@@ -165,9 +165,12 @@ impl Mediator {
         lines
     }
 
+    /// The record's lines, without those that begin a chain.
     pub fn all_lines(&self) -> Vec<Value> {
         let path = self.history.path().join("history.jsonl");
-        lines(&std::fs::read_to_string(path).unwrap())
+        let mut lines = lines(&std::fs::read_to_string(path).unwrap());
+        lines.retain(|line| line["kind"] != "start");
+        lines
     }
 
     /// The log so far.

@@ -332,7 +332,8 @@ async fn draining_finishes_requests_closes_idle_connections_and_flushes_the_reco
         assert_eq!(wire.text(&serde_json::from_str(&body).unwrap()), "done");
         within("the end", draining).await.unwrap();
         let record = std::fs::read_to_string(history.join("history.jsonl")).unwrap();
-        assert_eq!(record.lines().count(), 3, "{record}");
+        // With the line that begins the chain.
+        assert_eq!(record.lines().count(), 4, "{record}");
         assert!(world.stdout.text().contains("\"kind\":\"turn\""));
     }
 }
@@ -377,7 +378,7 @@ async fn a_request_that_outlasts_the_drain_is_cut_and_recorded() {
         );
         assert!(world.stdout.text().contains("\"kind\":\"turn\""));
         if managed {
-            assert_eq!(lines[1]["kind"], "intent");
+            assert_eq!(lines[2]["kind"], "intent");
             let call = &turn["tool_trace"][0]["tool_calls"][0];
             assert_eq!(
                 (&call["executed"], &turn["http_status"]),

@@ -89,7 +89,7 @@ async fn the_intent_is_on_disk_before_the_call_leaves() {
         (&lines[0]["kind"], &lines[0]["name"]),
         (&json!("intent"), &json!("desk.order"))
     );
-    let heard = || (world.stdout.text().lines().count() == 1).then_some(());
+    let heard = || (world.stdout.text().lines().count() == 2).then_some(());
     until("stdout", heard).await;
     running.abort();
 }

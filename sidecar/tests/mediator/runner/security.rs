@@ -202,7 +202,8 @@ async fn prompts_forge_no_line_of_the_record() {
                 .collect();
             // Model calls are on disk alone.
             kinds.retain(|kind| kind != "model_call");
-            assert_eq!(kinds, ["intent", "intent", "turn"], "{text}");
+            let own = kinds.iter().filter(|kind| **kind != "start");
+            assert!(own.eq(&["intent", "intent", "turn"]), "{text}");
             let acts = |it: char| (it.is_control() && it != '\n') || it == '\u{2028}';
             assert!(!text.contains(acts), "{text:?}");
         }

@@ -230,11 +230,12 @@ impl World {
         lines
     }
 
-    /// Every line of the record so far, in order.
+    /// The record's lines so far, in order, after the one that begins its chain.
     pub fn all_lines(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.history.path().join("history.jsonl")).unwrap();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())
+            .filter(|line: &Value| line["kind"] != "start")
             .collect()
     }
 

@@ -1,0 +1,20 @@
+//! The record: its lines, and the chain that shows changes of them.
+//!
+//! The mediator writes these types and the command line reads them. Pure: the caller passes lines
+//! and writes them. Not here: bodies of requests and responses, files, and what a call's outcome
+//! means.
+//!
+//! Invariants: readers ignore fields that they do not know and accept lines of earlier releases, so
+//! every field that was added later is optional. The chain covers a line without its bodies: the
+//! bytes that are the same on disk and on standard output.
+
+pub mod chain;
+mod line;
+mod verify;
+
+pub use chain::{Chain, Digest, Head, Link, LinkKind, short_form};
+pub use line::{
+    Connection, DuplicateOf, GapLine, IntentLine, Line, ModelCallLine, RecordStatus, StartLine,
+    TraceCall, TraceRound, TraceUsage, TurnLine, UnreadLine, VERSION,
+};
+pub use verify::{ChainReport, Finding, SourceReport, Verifier, VerifyError};

@@ -1,0 +1,371 @@
+//! The lines of the record. A line is one JSON object with a `kind`.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use toolcrib_manifest::{GrantRef, RawJson};
+
+use crate::chain::Head;
+
+/// Version of the lines, in each `start` line. It changes when a field changes its meaning.
+pub const VERSION: u32 = 1;
+
+/// One line of the record.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line<'a> {
+    Start(StartLine<'a>),
+    ModelCall(ModelCallLine<'a>),
+    Intent(IntentLine<'a>),
+    Turn(Box<TurnLine<'a>>),
+    Gap(GapLine),
+}
+
+/// A text that is no line of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadLine {
+    /// JSON of another kind, such as a line of the mediator's log, which `kubectl logs` mixes in.
+    OtherKind,
+    /// No JSON, as a line that a kill cut off, or a line without a field that every release wrote.
+    Broken,
+}
+
+impl<'a> Line<'a> {
+    /// Reads one line.
+    pub fn parse(text: &'a [u8]) -> Result<Self, UnreadLine> {
+        fn of<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, UnreadLine> {
+            serde_json::from_slice(text).map_err(|_| UnreadLine::Broken)
+        }
+        match &*kind(text)? {
+            "start" => of(text).map(Line::Start),
+            "model_call" => of(text).map(Line::ModelCall),
+            "intent" => of(text).map(Line::Intent),
+            "turn" => of(text).map(|line| Line::Turn(Box::new(line))),
+            "gap" => of(text).map(Line::Gap),
+            _ => Err(UnreadLine::OtherKind),
+        }
+    }
+}
+
+fn kind(text: &[u8]) -> Result<Cow<'_, str>, UnreadLine> {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow, default)]
+        kind: Cow<'a, str>,
+    }
+    // The mediator writes the kind first, so most lines are not read twice.
+    if let Some(rest) = text.strip_prefix(br#"{"kind":""#)
+        && let Some(end) = rest.iter().take(32).position(|byte| *byte == b'"')
+        && let Ok(kind) = std::str::from_utf8(&rest[..end])
+        && !kind.contains('\\')
+    {
+        return Ok(kind.into());
+    }
+    let read: Kind<'_> = serde_json::from_slice(text).map_err(|_| UnreadLine::Broken)?;
+    Ok(read.kind)
+}
+
+/// The first line of a process of the mediator: it begins a chain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StartLine<'a> {
+    /// [`VERSION`] of the lines of this process.
+    pub version: u32,
+    pub pod: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<Cow<'a, str>>,
+    pub timestamp: Cow<'a, str>,
+    /// The last whole line of an earlier process that was found on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Head>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+}
+
+/// Written before a call leaves, so that a kill between call and record loses nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct IntentLine<'a> {
+    #[serde(borrow)]
+    pub request_id: Cow<'a, str>,
+    /// Id of this attempt: `REQUEST_ID-ROUND-INDEX`. The call in the `turn` line has the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<Cow<'a, str>>,
+    /// The identity that services see: the agent's name, or the pod's with `identity: Pod`.
+    pub agent_id: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Cow<'a, str>>,
+    pub pod: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<Cow<'a, str>>,
+    /// `native` for calls by the runner itself, as an MCP client. Omitted for calls by a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<Cow<'a, str>>,
+    pub timestamp: Cow<'a, str>,
+    /// Counts from 1.
+    pub round: u32,
+    /// Canonical name of the tool, `SURFACE.TOOL`.
+    pub name: Cow<'a, str>,
+    /// The arguments as sent.
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+    pub arguments: Cow<'a, RawJson>,
+    pub service: Cow<'a, str>,
+    /// Omitted for HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Cow<'a, str>>,
+    pub tier: Cow<'a, str>,
+    pub read_only: bool,
+    /// The object that allowed the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<GrantSchema>"))]
+    pub grant: Option<Cow<'a, GrantRef>>,
+    /// Digest of the grant's rule that allows the call. Omitted if no rule of the tool has
+    /// conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+}
+
+/// Written before a request is sent to a model, so that a kill before its end leaves a trace. On
+/// standard output only if the disk does not take it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ModelCallLine<'a> {
+    /// The request's `turn` line has the same id.
+    #[serde(borrow)]
+    pub request_id: Cow<'a, str>,
+    pub agent_id: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Cow<'a, str>>,
+    pub pod: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<Cow<'a, str>>,
+    pub timestamp: Cow<'a, str>,
+    pub dialect: Cow<'a, str>,
+    /// Omitted for answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Cow<'a, str>>,
+    /// `provider/model` of the first candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Cow<'a, str>>,
+    /// Id of the runner's token.
+    pub token: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<Cow<'a, str>>,
+    /// `seq` of the line of the chain that this line follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+}
+
+/// One finished request, failed ones too. The file has the members `request` and `response` after
+/// these, which no reader of this crate reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TurnLine<'a> {
+    #[serde(borrow)]
+    pub request_id: Cow<'a, str>,
+    pub agent_id: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Cow<'a, str>>,
+    pub pod: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<Cow<'a, str>>,
+    /// `native` for calls by the runner itself, as an MCP client. Omitted for calls by a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<Cow<'a, str>>,
+    pub timestamp: Cow<'a, str>,
+    pub dialect: Cow<'a, str>,
+    /// Omitted for answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Cow<'a, str>>,
+    /// Id of the provider's key, never its text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Cow<'a, str>>,
+    /// Id of the runner's token, never its text.
+    pub token: Cow<'a, str>,
+    /// The status sent to the runner.
+    pub http_status: u16,
+    pub duration_ms: u64,
+    /// The reason why no provider could be reached, and the address of the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<Connection>,
+    pub status: RecordStatus,
+    /// The error code that the runner got, or `canceled`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Cow<'a, str>>,
+    pub usage: TraceUsage,
+    /// The rounds with managed calls.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub tool_trace: Cow<'a, [TraceRound]>,
+    /// Interventions of the mediator other than executing calls: codes, in order.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub interventions: Cow<'a, [String]>,
+    /// Names of calls that the runner got and did not declare. The mediator executed none of them.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub undeclared_calls: Cow<'a, [String]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+}
+
+fn is_empty<T>(list: &[T]) -> bool {
+    list.is_empty()
+}
+
+/// The number of lines that this place is missing here. Each place has its own, so these lines are
+/// in no chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GapLine {
+    pub lines: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum RecordStatus {
+    Ok,
+    Error,
+}
+
+/// Token counts, with the same names in every dialect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TraceUsage {
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// Number of model calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_rounds: Option<u32>,
+}
+
+/// One round whose calls were answered by the mediator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TraceRound {
+    /// Counts from 1.
+    pub round: u32,
+    pub tool_calls: Vec<TraceCall>,
+    pub round_usage: TraceUsage,
+}
+
+/// One call and its result. `arguments` are as executed, or as the model wrote them if the call was
+/// not executed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TraceCall {
+    /// Index of the call in the model's reply.
+    #[serde(skip)]
+    pub index: usize,
+    /// Id of this attempt: `REQUEST_ID-ROUND-INDEX`. Set when the line is written.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub call_id: String,
+    pub name: String,
+    /// For the metrics: true if `name` is the canonical name of a tool that the files have or had,
+    /// not a name that a model invented.
+    #[serde(skip)]
+    pub compiled: bool,
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+    pub arguments: RawJson,
+    /// The result as the model read it.
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+    pub result: RawJson,
+    pub latency_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// Omitted for HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Cow<'static, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Cow<'static, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// The object that allowed the call; of a refused call, the object that gives the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<GrantSchema>"))]
+    pub grant: Option<GrantRef>,
+    /// Digest of the grant's rule that allowed the call. Omitted if no rule of the tool has
+    /// conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// True if the call was sent to a service.
+    pub executed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<DuplicateOf>,
+    /// The reason for which the connection to the service failed, and its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<Connection>,
+    /// One line about the result for people, if the tool gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display: Option<String>,
+}
+
+impl TraceCall {
+    /// The error code in the result; `None`: the call succeeded.
+    pub fn error_code(&self) -> Option<String> {
+        Some(self.error()?.code.into_owned())
+    }
+
+    /// The error message in the result.
+    pub fn error_message(&self) -> Option<String> {
+        Some(self.error()?.message?.into_owned())
+    }
+
+    fn error(&self) -> Option<CallError<'_>> {
+        let result: CallResult<'_> = serde_json::from_str(self.result.get()).ok()?;
+        result.error
+    }
+}
+
+#[derive(Deserialize)]
+struct CallResult<'a> {
+    #[serde(borrow)]
+    error: Option<CallError<'a>>,
+}
+
+#[derive(Deserialize)]
+struct CallError<'a> {
+    #[serde(borrow)]
+    code: Cow<'a, str>,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
+}
+
+/// An earlier call of the same turn that this one repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DuplicateOf {
+    pub round: u32,
+    /// Number of repetitions so far.
+    pub count: u32,
+}
+
+/// A connection that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Connection {
+    /// A word of a list that may grow.
+    pub cause: Cow<'static, str>,
+    /// `scheme://host:port`.
+    pub address: String,
+}
+
+/// The schema of [`GrantRef`].
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
+#[schemars(rename = "GrantRef")]
+#[expect(dead_code, reason = "only its schema is used")]
+struct GrantSchema {
+    /// `default` for ToolDefaults.
+    name: String,
+    namespace: String,
+}
