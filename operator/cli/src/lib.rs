@@ -21,6 +21,7 @@ pub mod foreign;
 mod operator;
 mod policy;
 mod print;
+mod record;
 mod run;
 mod sources;
 mod tls;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, COMPLETE, SurfaceVerb, Verb};
+use args::{Args, AuditVerb, COMPLETE, SurfaceVerb, Verb};
 use failure::Failure;
 
 /// Runs the command line of this process.
@@ -56,6 +57,10 @@ fn answer(verb: Verb) -> Result<ExitCode, Failure> {
         Verb::Tree(args) => commands::tree::tree(&args),
         Verb::Plan(args) => commands::plan::plan(&args),
         Verb::Test(args) => policy::test(&args),
+        Verb::Audit(args) => match &args.verb {
+            Some(AuditVerb::Verify(args)) => commands::verify::verify(args),
+            None => commands::audit::audit(&args.query),
+        },
         Verb::Suspend(args) => commands::suspend::suspend(&args),
         Verb::Resume(args) => commands::suspend::resume(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),

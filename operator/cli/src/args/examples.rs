@@ -196,6 +196,34 @@ connect, if the cluster's network plugin enforces NetworkPolicies. The Surface h
 
 Exit codes: 0; 2 for a wrong command line.";
 
+pub const AUDIT: &str = "\
+Examples:
+  # The calls of an agent, from the logs of its mediators
+  kubectl toolcrib audit otter -n pond --since 2026-12-31T08:00:00Z
+
+  # Calls that may have run and whose outcome is unknown, from files
+  kubectl toolcrib audit -f history.jsonl.1 -f history.jsonl --unsettled
+
+  # Calls, failures and latencies per agent and tool
+  kubectl toolcrib audit -A --summary
+
+Reading logs needs `get` on `pods/log`, which shows the arguments of calls. The API server gives the
+newest log file of a container, so older lines are in the record's files or your log store.
+
+Exit codes: 0; 1 if the record cannot be read; 2 for a wrong command line, or files that cannot be
+read; 3 if the record of a pod begins after --since.";
+
+pub const VERIFY: &str = "\
+Examples:
+  # Was a line changed or removed?
+  kubectl toolcrib audit verify history.jsonl.1 history.jsonl stdout.log
+
+Bodies of requests and answers are in no chain, and without a head that you kept, a cut or rewritten end is
+not seen.
+
+Exit codes: 0; 1 if the record cannot be read; 2 for a wrong command line, or files that cannot be
+read; 3 if a line is missing or changed.";
+
 pub const RUN: &str = "\
 Examples:
   # A service and a model on this machine

@@ -2,6 +2,7 @@
 //! [`image`] and [`discover`] the arguments of one verb each, [`values`] the parsers of structured
 //! arguments.
 
+mod audit;
 mod discover;
 mod examples;
 mod image;
@@ -19,6 +20,7 @@ use crate::authoring::import::KnownProvider;
 use crate::authoring::openapi::Address;
 use crate::authoring::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 use crate::print::{Format, Output};
+pub use audit::{AuditArgs, AuditOutput, AuditQuery, AuditVerb, VerifyArgs};
 pub use discover::DiscoverArgs;
 pub use image::FromImageArgs;
 pub use suspend::{AgentsArgs, SuspendArgs};
@@ -61,6 +63,9 @@ pub enum Verb {
     /// Run policy tests: may this agent make this call, and which request would be sent
     #[command(after_help = examples::TEST)]
     Test(TestArgs),
+    /// Show what agents did, from the record: each tool call with its outcome and its grant
+    #[command(after_help = examples::AUDIT)]
+    Audit(Box<AuditArgs>),
     /// Stop agents at once: every request and running call of theirs is refused
     #[command(after_help = examples::SUSPEND)]
     Suspend(SuspendArgs),

@@ -30,7 +30,7 @@ pub struct SuspendArgs {
     pub reason: Option<String>,
 }
 
-fn agent_name(text: &str) -> Result<String, String> {
+pub(super) fn agent_name(text: &str) -> Result<String, String> {
     let kinds = ["agent/", "agents/", "agents.toolcrib.dev/"];
     let name = kinds.iter().find_map(|kind| text.strip_prefix(kind));
     let name = name.unwrap_or(text);

@@ -9,6 +9,7 @@ mod advice;
 mod agents;
 mod connect;
 mod facts;
+mod logs;
 mod operator;
 mod pods;
 mod read;
@@ -33,6 +34,7 @@ use crate::args::OperatorArgs;
 
 pub use agents::{AgentState, PodCounts, SuspensionChange};
 pub use connect::Session;
+pub use logs::LogPart;
 pub use pods::PodFacts;
 pub use read::Scope;
 use read::{ListItem, each, get, list};

@@ -1,5 +1,6 @@
 //! The verbs that read objects and print an answer.
 
+pub mod audit;
 pub mod compile;
 pub mod discover;
 pub mod explain;
@@ -13,3 +14,4 @@ pub mod review;
 pub mod surface;
 pub mod suspend;
 pub mod tree;
+pub mod verify;

@@ -1,0 +1,431 @@
+//! Joins the lines of a record into calls.
+//!
+//! Invariants: memory is bounded; a call is given once, although several sources may have its
+//! lines; an intent without an outcome is unknown, never done.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use toolcrib_manifest::RawJson;
+use toolcrib_mediation::ResultCode;
+use toolcrib_record::{IntentLine, Line, TraceCall, TurnLine, UnreadLine};
+
+/// Most bytes of intents that wait for their outcome. A mediator runs at most 256 requests at once.
+const MAX_WAITING: usize = 64 * 1024 * 1024;
+/// Most chains whose repeated lines are recognized, and most pods whose first line is remembered.
+const MAX_KNOWN: usize = 100_000;
+
+/// A call, as `audit` prints it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Call {
+    pub when: String,
+    pub namespace: String,
+    pub agent: String,
+    pub pod: String,
+    pub request_id: String,
+    /// Empty in lines of earlier releases.
+    pub call_id: String,
+    pub tool: String,
+    pub arguments: RawJson,
+    pub outcome: Outcome,
+    /// The error code that the model read.
+    pub code: Option<String>,
+    /// `None`: not known.
+    pub executed: Option<bool>,
+    pub tier: Option<String>,
+    pub read_only: Option<bool>,
+    /// `NAMESPACE/NAME` of the object that allowed the call.
+    pub grant: Option<String>,
+    pub rule: Option<String>,
+    pub latency_ms: Option<u64>,
+    /// The error message that the model read.
+    pub message: Option<String>,
+}
+
+/// The outcome of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Ok,
+    Failed,
+    /// Not allowed, so it did not run.
+    Denied,
+    /// An intent without an outcome: the call may have run.
+    Unknown,
+}
+
+impl Outcome {
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::Failed => "failed",
+            Outcome::Denied => "denied",
+            Outcome::Unknown => "outcome unknown",
+        }
+    }
+}
+
+impl Call {
+    /// True if a person has to find out whether it ran.
+    pub fn is_unsettled(&self) -> bool {
+        let unclear = [ResultCode::Canceled, ResultCode::Timeout];
+        let is_unclear = |code: &String| unclear.iter().any(|it| it.to_string() == *code);
+        self.outcome == Outcome::Unknown
+            || (self.executed == Some(true) && self.code.as_ref().is_some_and(is_unclear))
+    }
+
+    fn weight(&self) -> usize {
+        self.arguments.get().len() + 512
+    }
+}
+
+/// A finished request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Request {
+    pub when: String,
+    pub namespace: String,
+    pub agent: String,
+    pub pod: String,
+    pub request_id: String,
+    pub model: Option<String>,
+    pub http_status: u16,
+    pub error: Option<String>,
+    pub duration_ms: u64,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    pub calls: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    Call(Box<Call>),
+    Request(Box<Request>),
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Lines of the record that could not be read.
+    pub broken: u64,
+    /// Lines that the record itself counts as missing.
+    pub missed: u64,
+    /// The earliest time of each pod, and whether its record begins there.
+    pub pods: BTreeMap<String, Reach>,
+}
+
+/// How far back the lines of a pod reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    pub earliest: Timestamp,
+    /// The pod had no record before its first line.
+    pub is_whole: bool,
+}
+
+/// Joins lines into calls.
+#[derive(Debug, Default)]
+pub struct Joiner {
+    /// Intents by their request, and the requests in their order.
+    waiting: HashMap<String, Vec<Call>>,
+    order: VecDeque<String>,
+    weight: usize,
+    seen: HashMap<String, Ranges>,
+    statistics: Statistics,
+}
+
+impl Joiner {
+    /// Reads one line.
+    pub fn push(&mut self, line: &[u8], mut out: impl FnMut(Entry)) {
+        match Line::parse(line) {
+            Ok(Line::Start(start)) => {
+                self.reach(&start.pod, &start.timestamp, start.previous.is_none());
+            }
+            Ok(Line::ModelCall(call)) => self.reach(&call.pod, &call.timestamp, false),
+            Ok(Line::Intent(intent)) => {
+                self.reach(&intent.pod, &intent.timestamp, false);
+                if self.is_new(intent.chain.as_deref(), intent.seq) {
+                    self.wait(of_intent(intent), &mut out);
+                }
+            }
+            Ok(Line::Turn(turn)) => {
+                self.reach(&turn.pod, &turn.timestamp, false);
+                if self.is_new(turn.chain.as_deref(), turn.seq) {
+                    self.turn(&turn, &mut out);
+                }
+            }
+            Ok(Line::Gap(gap)) => {
+                self.statistics.missed = self.statistics.missed.saturating_add(gap.lines);
+            }
+            // The mediator's log, which `kubectl logs` mixes in, and blank lines.
+            Err(UnreadLine::OtherKind) => {}
+            Err(UnreadLine::Broken) => {
+                self.statistics.broken += u64::from(!line.trim_ascii().is_empty());
+            }
+        }
+    }
+
+    /// Gives the calls whose outcome has not come.
+    pub fn end(mut self, mut out: impl FnMut(Entry)) -> Statistics {
+        while self.give_up_oldest(&mut out) {}
+        self.statistics
+    }
+
+    fn is_new(&mut self, chain: Option<&str>, seq: Option<u64>) -> bool {
+        let (Some(chain), Some(seq)) = (chain, seq) else {
+            return true;
+        };
+        if let Some(seen) = self.seen.get_mut(chain) {
+            return seen.insert(seq);
+        }
+        if self.seen.len() < MAX_KNOWN {
+            let mut seen = Ranges::default();
+            seen.insert(seq);
+            self.seen.insert(chain.to_owned(), seen);
+        }
+        true
+    }
+
+    fn reach(&mut self, pod: &str, timestamp: &str, is_whole: bool) {
+        let Ok(earliest) = timestamp.parse::<Timestamp>() else {
+            return;
+        };
+        let pods = &mut self.statistics.pods;
+        let has_room = pods.len() < MAX_KNOWN;
+        match pods.get_mut(pod) {
+            Some(reach) => {
+                reach.earliest = reach.earliest.min(earliest);
+                reach.is_whole |= is_whole;
+            }
+            None if has_room => {
+                pods.insert(pod.to_owned(), Reach { earliest, is_whole });
+            }
+            None => {}
+        }
+    }
+
+    fn wait(&mut self, call: Call, out: &mut impl FnMut(Entry)) {
+        self.weight += call.weight();
+        let waiting = self.waiting.entry(call.request_id.clone());
+        let waiting = waiting.or_insert_with(|| {
+            self.order.push_back(call.request_id.clone());
+            Vec::new()
+        });
+        waiting.push(call);
+        while self.weight > MAX_WAITING && self.give_up_oldest(out) {}
+    }
+
+    fn give_up_oldest(&mut self, out: &mut impl FnMut(Entry)) -> bool {
+        let Some(request) = self.order.pop_front() else {
+            return false;
+        };
+        for call in self.waiting.remove(&request).into_iter().flatten() {
+            self.weight = self.weight.saturating_sub(call.weight());
+            out(Entry::Call(Box::new(call)));
+        }
+        true
+    }
+
+    fn turn(&mut self, turn: &TurnLine<'_>, out: &mut impl FnMut(Entry)) {
+        let mut intents = self.waiting.remove(&*turn.request_id).unwrap_or_default();
+        for intent in &intents {
+            self.weight = self.weight.saturating_sub(intent.weight());
+        }
+        if !intents.is_empty() {
+            // Nearly always at the end: few requests run at once.
+            self.order.retain(|request| *request != *turn.request_id);
+        }
+        let mut calls = 0;
+        for call in turn.tool_trace.iter().flat_map(|round| &round.tool_calls) {
+            calls += 1;
+            let mut row = of_trace(turn, call);
+            let same = |intent: &Call| match intent.call_id.is_empty() || row.call_id.is_empty() {
+                true => intent.tool == row.tool,
+                false => intent.call_id == row.call_id,
+            };
+            if let Some(at) = intents.iter().position(same) {
+                row.when = intents.remove(at).when;
+            }
+            out(Entry::Call(Box::new(row)));
+        }
+        for intent in intents {
+            out(Entry::Call(Box::new(intent)));
+        }
+        out(Entry::Request(Box::new(of_turn(turn, calls))));
+    }
+}
+
+fn of_intent(intent: IntentLine<'_>) -> Call {
+    Call {
+        when: intent.timestamp.into_owned(),
+        namespace: intent.namespace.unwrap_or_default().into_owned(),
+        agent: intent.agent_id.into_owned(),
+        pod: intent.pod.into_owned(),
+        request_id: intent.request_id.into_owned(),
+        call_id: intent.call_id.unwrap_or_default().into_owned(),
+        tool: intent.name.into_owned(),
+        arguments: intent.arguments.into_owned(),
+        outcome: Outcome::Unknown,
+        code: None,
+        executed: None,
+        tier: Some(intent.tier.into_owned()),
+        read_only: Some(intent.read_only),
+        grant: intent
+            .grant
+            .map(|it| format!("{}/{}", it.namespace, it.name)),
+        rule: intent.rule.map(|it| it.into_owned()),
+        latency_ms: None,
+        message: None,
+    }
+}
+
+fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
+    let code = call.error_code();
+    let is_denial = |code: &String| {
+        let mut denials = ResultCode::DENIALS.iter();
+        denials.any(|it| it.to_string() == *code)
+    };
+    let outcome = match &code {
+        None => Outcome::Ok,
+        Some(code) if !call.executed && is_denial(code) => Outcome::Denied,
+        Some(_) => Outcome::Failed,
+    };
+    Call {
+        when: turn.timestamp.clone().into_owned(),
+        namespace: turn.namespace.clone().unwrap_or_default().into_owned(),
+        agent: turn.agent_id.clone().into_owned(),
+        pod: turn.pod.clone().into_owned(),
+        request_id: turn.request_id.clone().into_owned(),
+        call_id: call.call_id.clone(),
+        tool: call.name.clone(),
+        arguments: call.arguments.clone(),
+        outcome,
+        message: code.as_ref().and_then(|_| call.error_message()),
+        code,
+        executed: Some(call.executed),
+        tier: call.tier.clone().map(|it| it.into_owned()),
+        read_only: call.read_only,
+        grant: call
+            .grant
+            .as_ref()
+            .map(|it| format!("{}/{}", it.namespace, it.name)),
+        rule: call.rule.clone(),
+        latency_ms: Some(call.latency_ms),
+    }
+}
+
+fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
+    Request {
+        when: turn.timestamp.clone().into_owned(),
+        namespace: turn.namespace.clone().unwrap_or_default().into_owned(),
+        agent: turn.agent_id.clone().into_owned(),
+        pod: turn.pod.clone().into_owned(),
+        request_id: turn.request_id.clone().into_owned(),
+        model: turn.model.clone().map(|it| it.into_owned()),
+        http_status: turn.http_status,
+        error: turn.error.clone().map(|it| it.into_owned()),
+        duration_ms: turn.duration_ms,
+        prompt_tokens: turn.usage.prompt_tokens,
+        completion_tokens: turn.usage.completion_tokens,
+        calls,
+    }
+}
+
+/// A set of numbers that mostly follow each other.
+#[derive(Debug, Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+/// Most ranges of a set; beyond, numbers are not remembered.
+const MAX_RANGES: usize = 10_000;
+
+impl Ranges {
+    /// Returns false if the number is in the set.
+    fn insert(&mut self, number: u64) -> bool {
+        let before = self.0.range(..=number).next_back();
+        let before = before.map(|(from, to)| (*from, *to));
+        if before.is_some_and(|(_, to)| to >= number) {
+            return false;
+        }
+        let joined = before.filter(|(_, to)| to.checked_add(1) == Some(number));
+        let from = joined.map_or(number, |(from, _)| from);
+        let next = number.checked_add(1).and_then(|next| self.0.remove(&next));
+        if joined.is_some() || next.is_some() || self.0.len() < MAX_RANGES {
+            self.0.insert(from, next.unwrap_or(number));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTENT: &str = r#"{"kind":"intent","request_id":"r1","call_id":"r1-1-0","agent_id":"otter","namespace":"pond","pod":"otter-0","timestamp":"2026-11-24T08:00:00Z","round":1,"name":"desk.quote","arguments":{"n":1},"service":"desk","tier":"ReadOnly","read_only":true,"grant":{"name":"readers","namespace":"pond"},"chain":"c","seq":1,"prev":""}"#;
+    const TURN: &str = r#"{"kind":"turn","request_id":"r1","agent_id":"otter","namespace":"pond","pod":"otter-0","timestamp":"2026-11-24T08:00:01Z","dialect":"openai","token":"t","http_status":200,"duration_ms":9,"status":"ok","usage":{"prompt_tokens":3,"completion_tokens":4},"tool_trace":[{"round":1,"round_usage":{"prompt_tokens":3,"completion_tokens":4},"tool_calls":[{"call_id":"r1-1-0","name":"desk.quote","arguments":{"n":1},"result":{"ok":true},"latency_ms":7,"executed":true},{"call_id":"r1-1-1","name":"desk.order","arguments":{},"result":{"ok":false,"error":{"code":"permission_denied","message":"no"}},"latency_ms":0,"executed":false}]}],"chain":"c","seq":2,"prev":""}"#;
+    /// As an earlier release wrote them.
+    const OLD_INTENT: &str = r#"{"kind":"intent","request_id":"r0","agent_id":"otter","pod":"otter-0","timestamp":"2026-11-23T08:00:00Z","round":1,"name":"desk.quote","arguments":{},"service":"desk","tier":"ReadOnly","read_only":true}"#;
+
+    fn check(lines: &[&str], expected: &[(&str, &str, Outcome)]) -> Statistics {
+        let mut found = Vec::new();
+        let mut joiner = Joiner::default();
+        let mut out = |entry| {
+            if let Entry::Call(call) = entry {
+                found.push((call.call_id, call.when, call.outcome));
+            }
+        };
+        for line in lines {
+            joiner.push(line.as_bytes(), &mut out);
+        }
+        let statistics = joiner.end(&mut out);
+        let found: Vec<_> = found
+            .iter()
+            .map(|(id, when, outcome)| (&**id, &**when, *outcome))
+            .collect();
+        assert_eq!(found, expected);
+        statistics
+    }
+
+    const AT: &str = "2026-11-24T08:00:00Z";
+    const BOTH: [(&str, &str, Outcome); 2] = [
+        ("r1-1-0", AT, Outcome::Ok),
+        ("r1-1-1", "2026-11-24T08:00:01Z", Outcome::Denied),
+    ];
+
+    #[test]
+    fn an_intent_gets_its_outcome_from_the_turn() {
+        check(&[INTENT, TURN], &BOTH);
+    }
+
+    #[test]
+    fn an_intent_without_an_outcome_is_unknown() {
+        check(&[INTENT], &[("r1-1-0", AT, Outcome::Unknown)]);
+        let at = "2026-11-23T08:00:00Z";
+        check(&[OLD_INTENT], &[("", at, Outcome::Unknown)]);
+    }
+
+    #[test]
+    fn lines_of_two_sources_are_one_call() {
+        check(&[INTENT, INTENT, TURN, TURN], &BOTH);
+        check(&[INTENT, TURN, INTENT, TURN], &BOTH);
+    }
+
+    #[test]
+    fn lines_that_are_none_are_counted() {
+        let gap = r#"{"kind":"gap","lines":4}"#;
+        let log = r#"{"level":"INFO","message":"serving"}"#;
+        let statistics = check(&[gap, log, "", "{\"kind\":\"turn\"", "{torn"], &[]);
+        assert_eq!((statistics.missed, statistics.broken), (4, 2));
+    }
+
+    #[test]
+    fn ranges_join() {
+        let mut ranges = Ranges::default();
+        for number in [3, 5, 4, 0, u64::MAX] {
+            assert!(ranges.insert(number));
+            assert!(!ranges.insert(number));
+        }
+        assert_eq!(
+            ranges.0.into_iter().collect::<Vec<_>>(),
+            [(0, 0), (3, 5), (u64::MAX, u64::MAX)]
+        );
+    }
+}
