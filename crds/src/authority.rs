@@ -39,6 +39,26 @@ pub struct ToolRule {
     /// accepts. A tool that several rules give may be called within the limits of any of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentRules>,
+    /// Conditions on a call that must all hold. One that cannot be evaluated for a call, such as a
+    /// comparison of an argument that is left out, does not hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub when: Vec<ConditionRule>,
+}
+
+/// A condition on a call of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionRule {
+    /// An expression in a part of CEL, such as `args.amount * args.price <= 1000.0`. Its variables
+    /// are `args`, `agent.name`, `agent.namespace`, `tool.name`, `tool.surface`, `tool.tier` and
+    /// `now`. A tool that does not declare an argument that it reads is not given.
+    #[schemars(length(min = 1, max = 4096))]
+    pub expression: String,
+    /// The words that the model reads if the expression does not hold, on one line, such as
+    /// `an order is worth at most 1000`.
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[^\x00-\x1f\x7f]+$"))]
+    pub message: String,
 }
 
 /// Feeds of one surface.

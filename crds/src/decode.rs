@@ -500,7 +500,7 @@ mod tests {
     fn known_fields_lists_the_siblings_of_a_field() {
         assert_eq!(
             known_fields("ToolGrant", "spec.tools[0].alow"),
-            ["allow", "arguments", "descriptorDigest", "surface"]
+            ["allow", "arguments", "descriptorDigest", "surface", "when"]
         );
         assert_eq!(
             known_fields("ToolGrant", "spec.tools[0].surface.nam"),

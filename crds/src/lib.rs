@@ -42,7 +42,7 @@ pub use agent::{
     NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
 };
 pub use arguments::ArgumentRules;
-pub use authority::{FeedRule, SurfaceName, ToolRule};
+pub use authority::{ConditionRule, FeedRule, SurfaceName, ToolRule};
 pub use conditions::{
     ConditionStatus, ConditionType, HasConditions, ReasonName, StateReason, condition, set,
 };

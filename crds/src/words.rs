@@ -8,7 +8,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 
 /// A pattern of our types, and the instruction for a text that does not match.
-const PATTERNS: [(&str, &str); 11] = [
+const PATTERNS: [(&str, &str); 12] = [
+    (
+        r"^[^\x00-\x1f\x7f]+$",
+        "write one line for the model, without line breaks and control characters",
+    ),
     (
         "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         "write the name of an object: lower-case letters, digits and '-', such as trading-api",

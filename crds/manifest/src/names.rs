@@ -35,3 +35,7 @@ pub const PROVIDER_TOOLS: &str = "providerTools";
 
 /// Entry in `requires` of a tool: the conditions of its rules must be enforced.
 pub const RULES: &str = "rules/1";
+/// Entry in `requires` of a tool: a rule of it has conditions (`when`). Apart from [`RULES`], since a
+/// mediator that knows only that would read such a rule without them, and so wider. Also beside a rule
+/// without conditions: that one can be removed over the link before other files are loaded.
+pub const WHEN: &str = "when/1";

@@ -29,6 +29,18 @@ pub struct Rule {
     /// Top-level arguments with the only value that they may have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pin: BTreeMap<String, RawJson>,
+    /// Conditions that must all hold of a call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<Condition>,
+}
+
+/// An expression over a call, with the words for a call of which it does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// A part of CEL: `toolcrib_rules::expression` says which.
+    pub expression: String,
+    /// What the model reads. It decides nothing, so it is not in the rule's digest.
+    pub message: String,
 }
 
 impl Rule {
@@ -41,7 +53,12 @@ impl Rule {
             not_after,
             not_before,
             pin,
+            when,
         } = self;
-        arguments.is_none() && not_after.is_none() && not_before.is_none() && pin.is_empty()
+        arguments.is_none()
+            && not_after.is_none()
+            && not_before.is_none()
+            && pin.is_empty()
+            && when.is_empty()
     }
 }

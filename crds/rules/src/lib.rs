@@ -1,5 +1,5 @@
 //! Rules of grants: whether a call meets one, the arguments that they fill in, and the schema that a
-//! model is shown.
+//! model is shown. [`expression`] has the language of `when`.
 //!
 //! The mediator decides calls with this crate, and the command line tests policies with it, so both
 //! give the same answer. Pure: the caller passes the time, and builds the validators of
@@ -10,9 +10,10 @@
 //! same. A rule with a condition that cannot be read is never met.
 
 mod decision;
+pub mod expression;
 mod rule;
 mod shown;
 
 pub use decision::{Decision, Mismatch, Refusal, decide};
-pub use rule::{Defect, Rule};
+pub use rule::{Condition, Defect, Rule};
 pub use shown::{Contradiction, shown_schema};

@@ -5,6 +5,8 @@ use serde_json::{Map, Value, json};
 use toolcrib_manifest as manifest;
 use toolcrib_manifest::{GrantRef, RawJson};
 
+use crate::expression::{Expression, ExpressionFault, Facts};
+
 /// A rule whose times and values are parsed.
 #[derive(Clone, Debug)]
 pub struct Rule {
@@ -17,6 +19,15 @@ pub struct Rule {
     arguments: Option<Value>,
     /// The conditions on arguments as one schema, for a validator.
     schema: Option<String>,
+    when: Vec<Condition>,
+}
+
+/// An expression that must hold of a call.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    pub expression: Expression,
+    /// What the model reads if it does not hold.
+    pub message: String,
 }
 
 /// A top-level argument with its only value.
@@ -37,6 +48,12 @@ pub enum Defect {
     Pin(String),
     #[error("the schema of the arguments cannot be read: write an object with properties")]
     Arguments,
+    #[error("{fault}")]
+    Condition {
+        /// Index among the rule's conditions.
+        index: usize,
+        fault: ExpressionFault,
+    },
 }
 
 impl Rule {
@@ -50,6 +67,7 @@ impl Rule {
             not_after,
             not_before,
             pin,
+            when,
         } = rule;
         let pins = pin
             .iter()
@@ -67,6 +85,11 @@ impl Rule {
             grant: grant.clone(),
             not_before: not_before.as_deref().map(time).transpose()?,
             not_after: not_after.as_deref().map(time).transpose()?,
+            when: when
+                .iter()
+                .enumerate()
+                .map(|(index, entry)| Condition::read(index, entry))
+                .collect::<Result<_, _>>()?,
             schema: schema(&pins, arguments.as_ref()),
             pins,
             arguments,
@@ -84,7 +107,10 @@ impl Rule {
 
     /// Returns whether the rule has no condition at all.
     pub fn is_unconditional(&self) -> bool {
-        self.not_before.is_none() && self.not_after.is_none() && self.schema.is_none()
+        self.not_before.is_none()
+            && self.not_after.is_none()
+            && self.schema.is_none()
+            && self.when.is_empty()
     }
 
     /// Returns whether the time is in the rule's window.
@@ -110,6 +136,27 @@ impl Rule {
         self.pins.iter().map(|pin| pin.name.as_str())
     }
 
+    /// The conditions that must all hold of a call.
+    pub fn when(&self) -> &[Condition] {
+        &self.when
+    }
+
+    /// Returns the first condition that does not hold of a call. `matches` says whether a text matches
+    /// a pattern, by the numbers of the condition and of its pattern; `None` if that would take too long.
+    pub fn unmet(
+        &self,
+        facts: &Facts<'_>,
+        arguments: &Value,
+        mut matches: impl FnMut(usize, usize, &str) -> Option<bool>,
+    ) -> Option<&Condition> {
+        let mut conditions = self.when.iter().enumerate();
+        let unmet = conditions.find(|(at, condition)| {
+            let matches = |pattern: usize, text: &str| matches(*at, pattern, text);
+            !condition.expression.holds(facts, arguments, matches)
+        });
+        unmet.map(|(_, condition)| condition)
+    }
+
     /// The rule's schema of the arguments, without pins.
     pub(crate) fn arguments(&self) -> Option<&Value> {
         self.arguments.as_ref()
@@ -129,6 +176,20 @@ impl Pin {
             name: name.to_owned(),
             text: text.get().to_owned(),
             value,
+        })
+    }
+}
+
+impl Condition {
+    fn read(index: usize, entry: &manifest::Condition) -> Result<Self, Defect> {
+        let manifest::Condition {
+            expression,
+            message,
+        } = entry;
+        let expression = Expression::read(expression);
+        Ok(Self {
+            expression: expression.map_err(|fault| Defect::Condition { index, fault })?,
+            message: message.clone(),
         })
     }
 }

@@ -49,7 +49,7 @@ impl DirectCall {
                 state.name = tool.name().to_string();
                 state.compiled = true;
                 state.tool = Some(tool.catalog_tool().clone());
-                match ManagedCall::read(ID, arguments, tool, claw_id) {
+                match ManagedCall::read(ID, arguments, tool, claw_id, presented.at()) {
                     Ok(call) => state.wait(call),
                     Err(why) => state.phase = CallPhase::Answered(unready_result(tool, &why, 1)),
                 }

@@ -103,7 +103,7 @@ pub use codes::{ResultCode, RunnerCode, RunnerError, upstream_status};
 pub use direct_call::{DirectAnswer, DirectCall};
 pub use text::display::Display;
 pub use text::scrub::Scrubber;
-pub use tools::catalog::{Catalog, CatalogTool, OutputMismatch};
+pub use tools::catalog::{AgentName, Catalog, CatalogTool, OutputMismatch};
 pub use tools::names::alias;
 pub use tools::offer::OfferedTool;
 pub use tools::rules::AllowedBy;

@@ -25,6 +25,10 @@ struct Conditions {
     most: Option<i64>,
     from: Option<i64>,
     until: Option<i64>,
+    /// An amount that a condition excludes.
+    not: Option<i64>,
+    /// An hour before which a condition does not hold.
+    later: Option<i64>,
 }
 
 const ACCOUNTS: [&str; 2] = ["A-1", "B-2"];
@@ -40,8 +44,13 @@ impl Conditions {
             most,
             from,
             until,
+            not,
+            later,
         } = self;
-        account.is_none() && most.is_none() && from.is_none() && until.is_none()
+        account.is_none()
+            && [most, from, until, not, later]
+                .iter()
+                .all(|it| it.is_none())
     }
 
     fn digest(&self) -> String {
@@ -63,6 +72,17 @@ impl Conditions {
         if let Some(until) = self.until {
             entry["not_after"] = json!(hour(until).to_string());
         }
+        let mut when = Vec::new();
+        if let Some(not) = self.not {
+            when.push(json!({"expression": format!("args.amount != {not}"), "message": "another"}));
+        }
+        if let Some(later) = self.later {
+            let expression = format!("now >= timestamp('{}')", hour(later));
+            when.push(json!({"expression": expression, "message": "later"}));
+        }
+        if !when.is_empty() {
+            entry["when"] = json!(when);
+        }
         entry
     }
 
@@ -70,6 +90,10 @@ impl Conditions {
     fn is_met(&self, arguments: &Value, now: i64) -> bool {
         self.from.is_none_or(|from| from <= now)
             && self.until.is_none_or(|until| now < until)
+            && self.later.is_none_or(|later| later <= now)
+            && self
+                .not
+                .is_none_or(|not| arguments["amount"].as_i64().unwrap() != not)
             && self.account.is_none_or(|it| arguments["account"] == it)
             && self
                 .most
@@ -81,12 +105,17 @@ fn conditions() -> impl Strategy<Value = Conditions> {
     let account = proptest::option::of(proptest::sample::select(ACCOUNTS.to_vec()));
     let most = proptest::option::of(0..3i64);
     let time = || proptest::option::weighted(0.3, 0..4i64);
-    (account, most, time(), time()).prop_map(|(account, most, from, until)| Conditions {
-        account,
-        most,
-        from,
-        until,
-    })
+    let not = proptest::option::weighted(0.3, 0..4i64);
+    (account, most, not, time(), time(), time()).prop_map(
+        |(account, most, not, from, until, later)| Conditions {
+            account,
+            most,
+            from,
+            until,
+            not,
+            later,
+        },
+    )
 }
 
 fn files(rules: &[Conditions]) -> ToolsFile {
@@ -282,6 +311,8 @@ fn a_tool_whose_conditions_cannot_be_enforced_is_withheld() {
         r#""not_after": "soon""#,
         r#""arguments": {"properties": {"amount": {"maximum": "much"}}}"#,
         r#""arguments": {"properties": {"note": {"pattern": "("}}}"#,
+        r#""when": [{"expression": "args.amount <", "message": "m"}]"#,
+        r#""when": [{"expression": "args.note.matches('(')", "message": "m"}]"#,
         r#""pin": {"Claw_Id": "heron"}"#,
         r#""pin": {"amount": 100.00000000000000001}"#,
     ];

@@ -16,7 +16,7 @@ use toolcrib_manifest::{
     AgentFile, Auth, Dns, Execution, Feed, FeedAuth, FeedsFile, LinkConfig, Policy, Provider,
     ProvidersFile, SecretText, ServiceSettings, ToolsFile, VERSION, WithheldItem, names,
 };
-use toolcrib_mediation::{Catalog, feed_name};
+use toolcrib_mediation::{AgentName, Catalog, feed_name};
 
 /// The names in `requires`, of agent.json and of tools, that this release enforces.
 pub const UNDERSTANDS: [&str; 2] = [names::PROVIDER_TOOLS, names::RULES];
@@ -153,7 +153,11 @@ pub fn parse(files: &Files, secret_file: SecretFile<'_>) -> Result<Version, Conf
             unusable.insert(tool.name.clone(), reason);
         }
     }
-    let catalog = Catalog::load(&tools, agent.max_tier);
+    let name = AgentName {
+        name: agent.agent.clone(),
+        namespace: agent.namespace.clone(),
+    };
+    let catalog = Catalog::load_for(&tools, agent.max_tier, name);
     let mut unusable_feeds = BTreeMap::new();
     feeds.0.retain_mut(|feed| {
         // A bare string is the short form of a bearer token.

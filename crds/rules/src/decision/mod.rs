@@ -43,6 +43,8 @@ pub enum Mismatch {
         path: String,
         rule: String,
     },
+    /// A condition does not hold; these are its words.
+    Condition { message: String },
     /// A number has more digits than the check can compare.
     Rounded { number: String },
     /// The arguments are too large to be checked, or the rule cannot be.
@@ -80,7 +82,7 @@ impl Mismatch {
     /// a pinned argument: the model cannot choose another rule's value by accident.
     fn distance(&self) -> u8 {
         match self {
-            Self::Schema { .. } | Self::Rounded { .. } => 0,
+            Self::Schema { .. } | Self::Condition { .. } | Self::Rounded { .. } => 0,
             Self::Pinned { .. } => 1,
             Self::Unchecked => 2,
         }
@@ -90,7 +92,7 @@ impl Mismatch {
 /// Decides a call with these arguments, an object.
 ///
 /// `rules` are the ones that stand and whose window is open, in the order of the files. `meets` checks
-/// arguments against [`Rule::schema`], `fits` against the tool's own schema. If a rule is met by the
+/// arguments against [`Rule::schema`] and [`Rule::when`], `fits` against the tool's own schema. If a rule is met by the
 /// arguments as they are, nothing is filled in. Otherwise the fewest pinned arguments are filled in
 /// with which a rule is met, unless two rules need different ones.
 ///

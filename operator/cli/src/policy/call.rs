@@ -11,8 +11,9 @@ use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, method_name, why_not};
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
-    AllowedBy, Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall, PresentedTools,
-    RunnerCode, ToolFailure, Turn, TurnConfig, alias, http_call, http_method, target,
+    AgentName, AllowedBy, Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall,
+    PresentedTools, RunnerCode, ToolFailure, Turn, TurnConfig, alias, http_call, http_method,
+    target,
 };
 use toolcrib_rules::Rule;
 
@@ -94,7 +95,11 @@ pub fn call(
         name,
         namespace: agent.namespace.clone(),
     };
-    let catalog = Catalog::load(&compilation.files.tools, agent.max_tier);
+    let agent_name = AgentName {
+        name: agent.agent.clone(),
+        namespace: agent.namespace.clone(),
+    };
+    let catalog = Catalog::load_for(&compilation.files.tools, agent.max_tier, agent_name);
     let authority = Authority::new(Arc::new(catalog), None);
     match turn_decision(&authority, claw_id, tool, arguments, now)? {
         TurnDecision::NotMediated => {

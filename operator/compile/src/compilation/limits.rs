@@ -1,7 +1,7 @@
 //! Words for the conditions of rules: one line for status, plans and tables.
 //!
 //! The words say what a person compares; the digest of a rule says whether two are the same. Values
-//! of pins are left out: a line of status is read by more people than the grant.
+//! of pins and expressions are left out: a line of status is read by more people than the grant.
 
 use serde_json::{Map, Value};
 use toolcrib_bounds::cut;
@@ -36,12 +36,14 @@ fn words(rule: &Rule) -> String {
         not_after,
         not_before,
         pin,
+        when,
     } = rule;
     let mut parts: Vec<String> = pin.keys().map(|name| format!("{name} fixed")).collect();
     let schema = arguments.as_ref().map(|text| text.get());
     if let Some(Ok(Value::Object(schema))) = schema.map(serde_json::from_str) {
         parts.extend(of_schema(&schema));
     }
+    parts.extend(when.iter().map(|it| format!("when \"{}\"", it.message)));
     parts.extend(not_before.as_ref().map(|time| format!("from {time}")));
     parts.extend(not_after.as_ref().map(|time| format!("until {time}")));
     if parts.is_empty() {
@@ -126,6 +128,10 @@ mod tests {
             json!({"pin": {"account": "A-17"}, "not_after": "2026-12-31T00:00:00Z",
                 "arguments": {"properties": {"amount": {"maximum": 100}}}}),
             "account fixed; amount at most 100; until 2026-12-31T00:00:00Z",
+        );
+        check(
+            json!({"when": [{"expression": "args.a > 1", "message": "more than one"}]}),
+            "when \"more than one\"",
         );
         check(
             json!({"arguments": {"required": ["side", "note"], "properties": {

@@ -1,4 +1,4 @@
-//! Conditions of a grant's entry: its window, and the limits on arguments.
+//! Conditions of a grant's entry: its window, the limits on arguments, and `when`.
 //!
 //! Here: reading them, and checking that a tool can have them. Not here: whether a call meets them
 //! (`toolcrib-rules`). Compile has no clock: a window stands as it is written, also when it is past.
@@ -15,9 +15,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use toolcrib_bounds::arguments::Arguments;
 use toolcrib_bounds::schema::{self, Rejection, Validator};
-use toolcrib_crds::{ArgumentRules, ToolGrantSpec};
+use toolcrib_crds::{ArgumentRules, ConditionRule, ToolGrantSpec};
 use toolcrib_manifest::names::CLAW_ID;
-use toolcrib_manifest::{GrantRef, RawJson, Rule};
+use toolcrib_manifest::{Condition, GrantRef, RawJson, Rule};
+use toolcrib_rules::expression::ExpressionFaultKind;
 use toolcrib_rules::{Defect, Rule as ReadRule, shown_schema};
 
 use crate::canonical::digest::{canonical, sha256};
@@ -62,12 +63,14 @@ impl Conditions {
         grant: GrantRef,
         field: &str,
         arguments: Option<&ArgumentRules>,
+        when: &[ConditionRule],
         window: Window<'_>,
     ) -> Result<Self, Finding> {
         let within = join(field, "arguments");
         let limits = arguments.map(Limits::read).transpose();
         let limits = limits.map_err(|finding| finding.within(&within))?;
-        let conditions = Self::new(grant, limits.unwrap_or_default(), window)?;
+        let limits = limits.unwrap_or_default();
+        let conditions = Self::new(grant, limits, conditions_of(when), field, window)?;
         let checked = conditions.schema_is_valid();
         checked.map_err(|finding| finding.within(&within))?;
         Ok(conditions)
@@ -87,10 +90,16 @@ impl Conditions {
                 "does not hold for feeds yet, so the grant's feeds are withheld: move them to a grant without times",
             ));
         }
-        Self::new(grant, Limits::default(), window)
+        Self::new(grant, Limits::default(), Vec::new(), "", window)
     }
 
-    fn new(grant: GrantRef, limits: Limits, window: Window<'_>) -> Result<Self, Finding> {
+    fn new(
+        grant: GrantRef,
+        limits: Limits,
+        when: Vec<Condition>,
+        field: &str,
+        window: Window<'_>,
+    ) -> Result<Self, Finding> {
         let mut rule = Rule {
             arguments: limits.arguments,
             digest: String::new(),
@@ -98,15 +107,27 @@ impl Conditions {
             not_after: window.not_after.map(str::to_owned),
             not_before: window.not_before.map(str::to_owned),
             pin: limits.pin,
+            when,
         };
         rule.digest = digest(&rule);
         let read = ReadRule::read(&rule).map_err(|defect| {
             let message = defect.to_string();
             let is_begin = |text: &String| rule.not_before.as_ref() == Some(text);
             let (field, code) = match &defect {
-                Defect::Time(text) if is_begin(text) => ("spec.notBefore", Code::InvalidValue),
-                Defect::Time(_) => ("spec.notAfter", Code::InvalidValue),
-                Defect::Pin(_) | Defect::Arguments => ("spec.tools", Code::InvalidCondition),
+                Defect::Time(text) if is_begin(text) => {
+                    ("spec.notBefore".to_owned(), Code::InvalidValue)
+                }
+                Defect::Time(_) => ("spec.notAfter".to_owned(), Code::InvalidValue),
+                Defect::Pin(_) | Defect::Arguments => {
+                    ("spec.tools".to_owned(), Code::InvalidCondition)
+                }
+                Defect::Condition { index, fault } => {
+                    let code = match fault.kind {
+                        ExpressionFaultKind::Invalid => Code::InvalidCondition,
+                        ExpressionFaultKind::TooExpensive => Code::ExpressionTooExpensive,
+                    };
+                    (format!("{field}.when[{index}].expression"), code)
+                }
             };
             Finding::new(field, code, message)
         })?;
@@ -135,12 +156,32 @@ impl Conditions {
     }
 
     /// Checks that a tool with this schema can have the conditions. The finding's field is relative
-    /// to `arguments`.
+    /// to the entry.
     pub fn suit(&self, tool: &RawJson) -> Result<(), Finding> {
-        match self.read.schema() {
-            None => Ok(()),
-            Some(own) => cached(&[own, tool.get()], || self.check(tool)),
+        if let Some(own) = self.read.schema() {
+            let checked = cached(&[own, tool.get()], || self.check(tool));
+            checked.map_err(|finding| finding.within("arguments"))?;
         }
+        self.read_declared_arguments(tool)
+    }
+
+    /// Checks that the tool declares the arguments that `when` reads.
+    fn read_declared_arguments(&self, tool: &RawJson) -> Result<(), Finding> {
+        if self.read.when().is_empty() {
+            return Ok(());
+        }
+        let declared = Arguments::declared(&Value::Object(object(Some(tool)))).names;
+        for (index, condition) in self.read.when().iter().enumerate() {
+            let mut names = condition.expression.arguments().iter();
+            if let Some(name) = names.find(|name| !declared.contains(*name)) {
+                return Err(not_in_schema(
+                    format!("when[{index}].expression"),
+                    name,
+                    &declared,
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, tool: &RawJson) -> Result<(), Finding> {
@@ -151,15 +192,7 @@ impl Conditions {
         for (field, name) in named(&self.rule, &narrower) {
             if !declared.contains(name) {
                 let field = format!("{field}.{}", short(name));
-                let others = declared.iter().map(String::as_str);
-                return Err(Finding::new(
-                    field,
-                    Code::NotInSchema,
-                    format!(
-                        "names an argument that the tool's schema does not declare ({}): correct the name, or give tools without it by an entry of their own",
-                        near::meant_or_known(name, others)
-                    ),
-                ));
+                return Err(not_in_schema(field, name, &declared));
             }
         }
         let pins = self.rule.pin.iter();
@@ -278,6 +311,29 @@ impl Limits {
     }
 }
 
+fn conditions_of(when: &[ConditionRule]) -> Vec<Condition> {
+    let conditions = when.iter().map(|rule| {
+        let ConditionRule {
+            expression,
+            message,
+        } = rule;
+        Condition {
+            expression: expression.clone(),
+            message: message.clone(),
+        }
+    });
+    conditions.collect()
+}
+
+fn not_in_schema(field: String, name: &str, declared: &BTreeSet<String>) -> Finding {
+    let others = declared.iter().map(String::as_str);
+    let message = format!(
+        "names an argument that the tool's schema does not declare ({}): correct the name, or give tools without it by an entry of their own",
+        near::meant_or_known(name, others)
+    );
+    Finding::new(field, Code::NotInSchema, message)
+}
+
 fn normalized(value: &RawJson, field: &str) -> Result<RawJson, Finding> {
     let text = normalize(value.get()).map_err(|error| {
         let message = format!("{error}: correct it");
@@ -298,6 +354,9 @@ fn digest(rule: &Rule) -> String {
         not_before: &'a Option<String>,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pin: &'a BTreeMap<String, RawJson>,
+        /// Expressions alone: their messages decide nothing.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        when: Vec<&'a str>,
     }
     let Rule {
         arguments,
@@ -306,12 +365,14 @@ fn digest(rule: &Rule) -> String {
         not_after,
         not_before,
         pin,
+        when,
     } = rule;
     let text = canonical(&Deciding {
         arguments,
         not_after,
         not_before,
         pin,
+        when: when.iter().map(|it| it.expression.as_str()).collect(),
     });
     format!("r1:{}", sha256(text.as_bytes()))
 }

@@ -100,7 +100,7 @@ impl<'a> Offer<'a> {
         conditions.suit(&described.input_schema).map_err(|finding| {
             let surface = &self.surface.subject.key;
             let message = format!("tool {name} of surface {surface}: {}", finding.message);
-            let field = format!("{}.arguments.{}", rule.field, finding.field);
+            let field = format!("{}.{}", rule.field, finding.field);
             Finding::new(field, finding.code, message)
         })
     }

@@ -103,6 +103,10 @@ pub(crate) fn write(entries: &mut Vec<ToolEntry<'_>>) -> Vec<(String, bool)> {
         if !entry.rules.have_unconditional() {
             extension.requires.push(names::RULES.to_owned());
         }
+        let mut kept = entry.rules.kept.values();
+        if kept.any(|(_, rule)| !rule.when.is_empty()) {
+            extension.requires.push(names::WHEN.to_owned());
+        }
         let mut rules: Vec<(Kind, &Rule)> = entry.rules.kept.values().copied().collect();
         rules.sort_by_key(|(_, rule)| (&rule.grant.namespace, &rule.grant.name, &rule.digest));
         extension.rules = rules.iter().map(|(_, rule)| (*rule).clone()).collect();

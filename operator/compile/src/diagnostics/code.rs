@@ -252,12 +252,17 @@ codes! {
 
     /// Limits of a grant on arguments cannot be used; its entry gives nothing.
     InvalidCondition: Error, Spec,
-    cause "The schema under `arguments` has other keywords than `properties` and `required`, or is no valid JSON Schema, or is too large together with the pins; or a pinned value is one that the tool refuses."
-    cure "Correct the value or the schema as the message says."
+    cause "The schema under `arguments` has other keywords than `properties` and `required`, or is no valid JSON Schema, or is too large together with the pins; or a pinned value is one that the tool refuses; or an expression under `when` is not of the part of CEL that is known."
+    cure "Correct the value, the schema or the expression as the message says."
+
+    /// An expression of a grant could take too many steps; its entry gives nothing.
+    ExpressionTooExpensive: Error, Spec,
+    cause "The mediator evaluates at most 50,000 steps at each call, and the expression under `when` could take more for lists of 50 elements."
+    cure "Walk fewer lists in each other, or write several conditions: each has steps of its own."
 
     /// A grant limits an argument that the tool does not declare; the entry does not give that tool.
     NotInSchema: Error, Reference,
-    cause "The name under `pin`, `schema.properties` or `schema.required` is misspelt, or the argument left the tool's inputSchema. Without it the limit would mean nothing."
+    cause "The name under `pin`, `schema.properties` or `schema.required`, or behind `args` in an expression of `when`, is misspelt, or the argument left the tool's inputSchema. Without it the limit would mean nothing."
     cure "Correct the name; `kubectl toolcrib inspect SURFACE` shows the schemas. Give tools without that argument by an entry of their own."
 
     /// The tool's schema and the limits of a grant leave no value for an argument.

@@ -205,13 +205,14 @@ impl Standing {
         let text = call.arguments().get();
         let arguments: Value =
             serde_json::from_str(text).expect("arguments were parsed when the call was read");
+        let facts = tool.facts(now);
         let mut is_open = false;
         for (_, rule) in self.rules(tool) {
             if !rule.rule.is_open(now) {
                 continue;
             }
             is_open = true;
-            if rule.check(&arguments, text).is_ok() {
+            if rule.check(&facts, &arguments, text).is_ok() {
                 return Ok(Some(AllowedBy::of(&rule.rule)));
             }
         }

@@ -16,6 +16,7 @@ use crate::tools::offer::{Offer, OfferedTool};
 #[derive(Clone, Debug)]
 pub struct PresentedTools {
     offer: Arc<Offer>,
+    at: Timestamp,
     runner: HashSet<String>,
     remembered: Arc<RememberedTools>,
 }
@@ -74,6 +75,7 @@ impl PresentedTools {
         };
         Self {
             offer,
+            at: now,
             runner,
             remembered: Arc::default(),
         }
@@ -88,9 +90,15 @@ impl PresentedTools {
     pub fn alone(authority: &Authority, now: Timestamp) -> Self {
         Self {
             offer: authority.offer(now),
+            at: now,
             runner: HashSet::new(),
             remembered: Arc::default(),
         }
+    }
+
+    /// The time at which the tools were presented.
+    pub(crate) fn at(&self) -> Timestamp {
+        self.at
     }
 
     /// Returns true if no managed tool is presented.

@@ -1,5 +1,6 @@
 //! The arguments of a call: read strictly, checked, and prepared for execution.
 
+use jiff::Timestamp;
 use serde_json::Value;
 use toolcrib_bounds::cut;
 use toolcrib_bounds::names::{reads_as, same_without_case};
@@ -53,7 +54,7 @@ pub(crate) struct ExecutedArguments {
 }
 
 /// Returns the arguments as they are executed: an object that the whole schema accepts, and that
-/// meets a rule of the tool, if it has rules. `claw_id` is the authenticated identity, or absent.
+/// meets a rule of the tool at `now`, if it has rules. `claw_id` is the authenticated identity, or absent.
 /// Pinned arguments that are left out are filled in. Numbers keep their digits. No lax reader can
 /// take two keys of an object for one. An HTTP service gets declared arguments only; an MCP server
 /// checks them itself.
@@ -61,6 +62,7 @@ pub(crate) fn executed(
     text: &str,
     offered: &OfferedTool,
     claw_id: &str,
+    now: Timestamp,
 ) -> Result<ExecutedArguments, Refusal> {
     let tool = offered.catalog_tool();
     let text = match text.trim_ascii() {
@@ -90,7 +92,7 @@ pub(crate) fn executed(
     if tool.rules.is_empty() {
         fits(&value).map_err(Refusal::from)?;
     } else {
-        let (rule, filled) = decided(offered, &value, &executed, fits)?;
+        let (rule, filled) = decided(offered, &value, &executed, now, fits)?;
         allowed_by = rule;
         if !filled.is_empty() {
             executed = with_pins(&executed, &filled)?;
@@ -115,13 +117,17 @@ fn decided<'o>(
     offered: &'o OfferedTool,
     arguments: &Value,
     text: &str,
+    now: Timestamp,
     fits: impl Fn(&Value) -> Result<(), ArgumentsRejection>,
 ) -> Result<(Option<AllowedBy>, Pins<'o>), Refusal> {
     let rules: Vec<&Rule> = offered.rules().map(|it| &it.rule).collect();
+    let facts = offered.catalog_tool().facts(now);
     // By address, since equal rules of several grants have the same digest.
     let meets = |rule: &Rule, arguments: &Value| {
         let found = offered.rules().find(|it| std::ptr::eq(&it.rule, rule));
-        found.map_or(Err(Mismatch::Unchecked), |it| it.check(arguments, text))
+        found.map_or(Err(Mismatch::Unchecked), |it| {
+            it.check(&facts, arguments, text)
+        })
     };
     let decision = decide(&rules, arguments, meets, fits).map_err(|refusal| match refusal {
         RulesRefusal::Arguments(rejected) => Refusal::from(rejected),
@@ -189,6 +195,7 @@ fn advice(mismatch: &Mismatch) -> String {
             Some(path) => format!("{}: {message}", quoted(path)),
             None => message.clone(),
         },
+        Mismatch::Condition { message } => message.clone(),
         Mismatch::Rounded { number } => {
             format!("the number {number} has too many digits to be checked: write at most 15")
         }

@@ -1,6 +1,7 @@
 //! Calls with an owner. Only a round ([`crate::partition`]) and [`crate::DirectCall`] create them,
 //! from presented tools, so an executor never gets a runner's call.
 
+use jiff::Timestamp;
 use toolcrib_manifest::{GrantRef, RawJson, Tier, Transport};
 
 use crate::calls::arguments::{self, Refusal};
@@ -64,19 +65,21 @@ impl Unready {
 }
 
 impl ManagedCall {
-    /// Reads a call of `tool`; `arguments` are as the model or the runner wrote them.
+    /// Reads a call of `tool`; `arguments` are as the model or the runner wrote them. `now` is the
+    /// time at which the tool was presented.
     pub(crate) fn read(
         id: CallId,
         arguments: &str,
         offered: &OfferedTool,
         claw_id: &ClawId,
+        now: Timestamp,
     ) -> Result<Self, Unready> {
         let tool = offered.catalog_tool();
         if tool.tier == Tier::Elevated {
             return Err(Unready::Elevated);
         }
         let claw_id = claw_id.towards(&tool.tool);
-        let executed = arguments::executed(arguments, offered, &claw_id);
+        let executed = arguments::executed(arguments, offered, &claw_id, now);
         let executed = executed.map_err(Unready::Refused)?;
         let arguments = RawJson::from_text(executed.text).map_err(|_| {
             Unready::Refused(Refusal {

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use toolcrib_manifest::{Annotations, Policy, Tier, Tool, ToolsFile, WithheldItem, names};
+
+use toolcrib_rules::expression::Facts;
 
 use crate::codes::ResultCode;
 use crate::tools::rules::GrantRule;
@@ -19,6 +22,13 @@ pub struct Catalog {
     policy: Policy,
 }
 
+/// The Agent object that the tools are given to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentName {
+    pub name: String,
+    pub namespace: String,
+}
+
 /// A tool that may be presented.
 #[derive(Debug)]
 pub struct CatalogTool {
@@ -27,6 +37,7 @@ pub struct CatalogTool {
     pub annotations: Annotations,
     /// Digest of the tool as it was reviewed and granted; equal digests are the same tool.
     pub digest: String,
+    agent: Arc<AgentName>,
     /// The schema without `claw_id`, as a model sees it if no rule narrows it.
     pub(crate) shown_schema: String,
     /// The rules that give the tool, in the order of the file. None: the tool is given without
@@ -49,8 +60,14 @@ pub enum OutputMismatch {
 
 impl Catalog {
     /// Builds the catalog. Never fails: a tool whose restrictions cannot be enforced is withheld.
-    /// If `tools` names a tool twice, the first entry counts.
+    /// If `tools` names a tool twice, the first entry counts. Conditions read empty names of the agent.
     pub fn load(file: &ToolsFile, max_tier: Tier) -> Self {
+        Self::load_for(file, max_tier, AgentName::default())
+    }
+
+    /// Builds the catalog of this agent, as [`Catalog::load`].
+    pub fn load_for(file: &ToolsFile, max_tier: Tier, agent: AgentName) -> Self {
+        let agent = Arc::new(agent);
         let mut catalog = Self {
             tools: Vec::new(),
             by_name: HashMap::new(),
@@ -63,7 +80,7 @@ impl Catalog {
             {
                 continue;
             }
-            match CatalogTool::read(tool, max_tier, &validators) {
+            match CatalogTool::read(tool, max_tier, &agent, &validators) {
                 Ok(read) => {
                     catalog
                         .by_name
@@ -111,8 +128,13 @@ impl Catalog {
 }
 
 impl CatalogTool {
-    fn read(tool: &Tool, max_tier: Tier, validators: &Arc<Validators>) -> Result<Self, ResultCode> {
-        let understood = |name: &String| name == names::RULES;
+    fn read(
+        tool: &Tool,
+        max_tier: Tier,
+        agent: &Arc<AgentName>,
+        validators: &Arc<Validators>,
+    ) -> Result<Self, ResultCode> {
+        let understood = |name: &String| [names::RULES, names::WHEN].contains(&name.as_str());
         if !tool.extension.requires.iter().all(understood) {
             return Err(ResultCode::UnsupportedRequirement);
         }
@@ -158,11 +180,25 @@ impl CatalogTool {
                 .entry_digest
                 .clone()
                 .unwrap_or_else(|| own_digest(tool)),
+            agent: Arc::clone(agent),
             shown_schema: shown,
             rules,
             schema,
             output_schema,
         })
+    }
+
+    /// The variables of conditions on a call of the tool.
+    pub(crate) fn facts(&self, now: Timestamp) -> Facts<'_> {
+        let (surface, name) = self.name().split_once('.').unwrap_or(("", self.name()));
+        Facts {
+            agent_name: &self.agent.name,
+            agent_namespace: &self.agent.namespace,
+            tool_name: name,
+            tool_surface: surface,
+            tool_tier: self.tier.name(),
+            now,
+        }
     }
 
     /// Canonical name, `surface.tool`.

@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolcrib_bounds::names::reads_as;
 use toolcrib_bounds::number;
 use toolcrib_bounds::schema::Rejection;
 use toolcrib_manifest as manifest;
 use toolcrib_manifest::GrantRef;
 use toolcrib_manifest::names::CLAW_ID;
+use toolcrib_rules::expression::Facts;
 use toolcrib_rules::{Mismatch, Rule};
 
 use crate::tools::schema::{ArgumentsRejection, Names, Schema, Validators};
@@ -21,6 +22,8 @@ pub(crate) struct GrantRule {
     pub(crate) rule: Rule,
     /// `None`: any arguments meet the rule.
     schema: Option<Schema>,
+    /// The patterns of each condition, by their numbers.
+    patterns: Vec<Vec<Schema>>,
 }
 
 /// The rule that allowed a call, for the record.
@@ -55,11 +58,58 @@ impl GrantRule {
             None => None,
             Some(text) => Some(Schema::read(text, validators)?),
         };
-        Some(Self { rule, schema })
+        let patterns = rule.when().iter().map(|condition| {
+            let patterns = condition.expression.patterns().iter();
+            let schemas = patterns.map(|it| json!({ "pattern": it }).to_string());
+            schemas.map(|it| Schema::read(&it, validators)).collect()
+        });
+        Some(Self {
+            patterns: patterns.collect::<Option<_>>()?,
+            rule,
+            schema,
+        })
     }
 
-    /// Checks arguments against the rule; `text` is their source.
-    pub(crate) fn check(&self, arguments: &Value, text: &str) -> Result<(), Mismatch> {
+    /// Checks a call against the rule; `text` is the source of the arguments.
+    pub(crate) fn check(
+        &self,
+        facts: &Facts<'_>,
+        arguments: &Value,
+        text: &str,
+    ) -> Result<(), Mismatch> {
+        self.check_schema(arguments, text)?;
+        if self.rule.when().is_empty() {
+            return Ok(());
+        }
+        // An expression could compare it, and the service gets other digits.
+        if let Some(number) = number::first_rounded(text) {
+            return Err(Mismatch::Rounded {
+                number: number.to_owned(),
+            });
+        }
+        let unmet = self
+            .rule
+            .unmet(facts, arguments, |condition, pattern, text| {
+                let schema = self.patterns.get(condition)?.get(pattern)?;
+                match schema.check_result(&Value::from(text)) {
+                    Ok(()) => Some(true),
+                    Err(ArgumentsRejection::Invalid { .. }) => Some(false),
+                    Err(
+                        ArgumentsRejection::Unusable
+                        | ArgumentsRejection::TooLarge
+                        | ArgumentsRejection::Rounded { .. },
+                    ) => None,
+                }
+            });
+        match unmet {
+            None => Ok(()),
+            Some(condition) => Err(Mismatch::Condition {
+                message: condition.message.clone(),
+            }),
+        }
+    }
+
+    fn check_schema(&self, arguments: &Value, text: &str) -> Result<(), Mismatch> {
         let Some(schema) = &self.schema else {
             return Ok(());
         };

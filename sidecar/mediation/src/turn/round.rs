@@ -170,7 +170,14 @@ impl Turn {
     ) -> Result<ManagedCall, CallResult> {
         let round = self.rounds;
         let id = CallId { round, index };
-        ManagedCall::read(id, &call.arguments, tool, &self.claw_id).map_err(|why| {
+        ManagedCall::read(
+            id,
+            &call.arguments,
+            tool,
+            &self.claw_id,
+            self.presented.at(),
+        )
+        .map_err(|why| {
             let failures = self.failures.entry(tool.name().to_string()).or_default();
             *failures += u32::from(why.is_in_arguments());
             unready_result(tool, &why, *failures)

@@ -57,7 +57,7 @@ pub fn authority() -> Authority {
 /// pay (account, amount, note), which these rules of the files give.
 pub fn ruled(rules: &Value) -> ToolsFile {
     let conditional = |rule: &Value| {
-        ["pin", "arguments", "not_before", "not_after"]
+        ["pin", "arguments", "not_before", "not_after", "when"]
             .iter()
             .any(|name| rule.get(name).is_some())
     };

@@ -1,0 +1,737 @@
+//! Reads an expression into nodes, with names resolved and every bound checked.
+//!
+//! Recursion is bounded twice: by [`MAX_DEPTH`] while reading, and by [`MAX_NODES`] for chains such
+//! as `a.b.c` or `a + b + c`, which nest in the result.
+
+use std::collections::BTreeSet;
+
+use jiff::tz::TimeZone;
+use toolcrib_bounds::pattern;
+use toolcrib_manifest::names::CLAW_ID;
+
+use super::time::{self, Part};
+use super::tokens::{Token, invalid, tokens};
+use super::{
+    COUNTED_ELEMENTS, Expression, ExpressionFault, ExpressionFaultKind, MAX_BYTES, MAX_DEPTH,
+    MAX_NESTED, MAX_NODES, MAX_PATTERNS, MAX_STEPS,
+};
+
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    Text(String),
+    List(Vec<Node>),
+    Args,
+    Fact(Fact),
+    /// A variable of an enclosing walk, by its number from outside.
+    Local(usize),
+    Select(Box<Node>, String),
+    Has(Box<Node>, String),
+    Index(Box<Node>, Box<Node>),
+    Not(Box<Node>),
+    Negative(Box<Node>),
+    And(Box<Node>, Box<Node>),
+    Or(Box<Node>, Box<Node>),
+    If(Box<[Node; 3]>),
+    Binary(Operator, Box<Node>, Box<Node>),
+    Unary(Function, Box<Node>),
+    Search(Search, Box<Node>, Box<Node>),
+    /// The text, and the number of the pattern.
+    Matches(Box<Node>, usize),
+    Part(Part, Box<Node>, TimeZone),
+    Walk {
+        kind: Walk,
+        range: Box<Node>,
+        body: Box<Node>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fact {
+    AgentName,
+    AgentNamespace,
+    ToolName,
+    ToolSurface,
+    ToolTier,
+    Now,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Equal,
+    Unequal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    In,
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Size,
+    Int,
+    Double,
+    Timestamp,
+    Duration,
+    LowerAscii,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Search {
+    StartsWith,
+    EndsWith,
+    Contains,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walk {
+    All,
+    Exists,
+    ExistsOne,
+    Filter,
+}
+
+const FUNCTIONS: &str = "all, contains, double, duration, endsWith, exists, exists_one, filter, getDate, \
+    getDayOfWeek, getFullYear, getHours, getMinutes, getMonth, has, int, lowerAscii, matches, size, \
+    startsWith and timestamp";
+const VARIABLES: &str =
+    "args, agent.name, agent.namespace, tool.name, tool.surface, tool.tier and now";
+
+pub(super) fn read(text: &str) -> Result<Expression, ExpressionFault> {
+    if text.len() > MAX_BYTES {
+        return Err(invalid(
+            1,
+            format!(
+                "has {} bytes, and an expression has at most {MAX_BYTES}: shorten it",
+                text.len()
+            ),
+        ));
+    }
+    let mut parser = Parser {
+        tokens: tokens(text)?,
+        next: 0,
+        depth: 0,
+        nodes: 0,
+        locals: Vec::new(),
+        patterns: Vec::new(),
+        states: 0,
+    };
+    let root = parser.expression()?;
+    let (at, token) = parser.peek();
+    if *token != Token::End {
+        return Err(invalid(
+            at,
+            "the expression ends before this: remove the rest, or write an operator",
+        ));
+    }
+    if root.is_no_condition() {
+        return Err(invalid(1, "is never true or false: compare its value"));
+    }
+    let mut arguments = BTreeSet::new();
+    root.find_arguments(&mut arguments)?;
+    if root.steps() > MAX_STEPS {
+        return Err(ExpressionFault {
+            kind: ExpressionFaultKind::TooExpensive,
+            at: 1,
+            message: format!(
+                "takes more than {MAX_STEPS} steps for lists of {COUNTED_ELEMENTS} elements: walk fewer lists in each other, or write several conditions"
+            ),
+        });
+    }
+    Ok(Expression {
+        root,
+        arguments: arguments.into_iter().collect(),
+        patterns: parser.patterns,
+    })
+}
+
+impl Node {
+    fn is_no_condition(&self) -> bool {
+        match self {
+            Self::Null
+            | Self::Int(_)
+            | Self::Double(_)
+            | Self::Text(_)
+            | Self::List(_)
+            | Self::Args
+            | Self::Fact(_)
+            | Self::Negative(_)
+            | Self::Unary(..)
+            | Self::Part(..) => true,
+            Self::Walk { kind, .. } => *kind == Walk::Filter,
+            Self::Binary(operator, ..) => operator.is_arithmetic(),
+            Self::Bool(_)
+            | Self::Local(_)
+            | Self::Select(..)
+            | Self::Has(..)
+            | Self::Index(..)
+            | Self::Not(_)
+            | Self::And(..)
+            | Self::Or(..)
+            | Self::If(_)
+            | Self::Search(..)
+            | Self::Matches(..) => false,
+        }
+    }
+
+    /// Collects the arguments that are read. `args` stands for nothing else.
+    fn find_arguments(&self, found: &mut BTreeSet<String>) -> Result<(), ExpressionFault> {
+        if matches!(self, Self::Args) {
+            return Err(invalid(
+                1,
+                "reads args as a whole: name the argument, such as args.amount or \"amount\" in args",
+            ));
+        }
+        if let Some(name) = self.argument() {
+            if name == CLAW_ID {
+                return Err(invalid(
+                    1,
+                    "reads args.claw_id, which the mediator writes: compare agent.name",
+                ));
+            }
+            found.insert(name.to_owned());
+            return Ok(());
+        }
+        self.parts()
+            .into_iter()
+            .try_for_each(|part| part.find_arguments(found))
+    }
+
+    /// The argument that this node reads by itself.
+    fn argument(&self) -> Option<&str> {
+        if let Self::Select(of, name) | Self::Has(of, name) = self {
+            return matches!(**of, Self::Args).then_some(name);
+        }
+        let (Self::Index(of, key) | Self::Binary(Operator::In, key, of)) = self else {
+            return None;
+        };
+        match (&**of, &**key) {
+            (Self::Args, Self::Text(name)) => Some(name),
+            (_, _) => None,
+        }
+    }
+
+    fn parts(&self) -> Vec<&Node> {
+        match self {
+            Self::Null
+            | Self::Bool(_)
+            | Self::Int(_)
+            | Self::Double(_)
+            | Self::Text(_)
+            | Self::Args
+            | Self::Fact(_)
+            | Self::Local(_) => Vec::new(),
+            Self::List(parts) => parts.iter().collect(),
+            Self::If(parts) => parts.iter().collect(),
+            Self::Select(of, _)
+            | Self::Has(of, _)
+            | Self::Not(of)
+            | Self::Negative(of)
+            | Self::Unary(_, of)
+            | Self::Matches(of, _)
+            | Self::Part(_, of, _) => vec![of],
+            Self::Index(one, other)
+            | Self::And(one, other)
+            | Self::Or(one, other)
+            | Self::Binary(_, one, other)
+            | Self::Search(_, one, other) => vec![one, other],
+            Self::Walk { range, body, .. } => vec![range, body],
+        }
+    }
+
+    /// Counts the steps with [`COUNTED_ELEMENTS`] in every list.
+    fn steps(&self) -> u64 {
+        if let Self::Walk { range, body, .. } = self {
+            return 1 + range.steps() + COUNTED_ELEMENTS * (1 + body.steps());
+        }
+        1 + self.parts().into_iter().map(Self::steps).sum::<u64>()
+    }
+}
+
+impl Operator {
+    fn is_arithmetic(self) -> bool {
+        match self {
+            Self::Add | Self::Subtract | Self::Multiply | Self::Divide | Self::Remainder => true,
+            Self::Equal
+            | Self::Unequal
+            | Self::Less
+            | Self::LessOrEqual
+            | Self::Greater
+            | Self::GreaterOrEqual
+            | Self::In => false,
+        }
+    }
+}
+
+struct Parser {
+    tokens: Vec<(usize, Token)>,
+    next: usize,
+    depth: usize,
+    nodes: usize,
+    locals: Vec<String>,
+    patterns: Vec<String>,
+    states: u64,
+}
+
+type Parsed = Result<Node, ExpressionFault>;
+
+impl Parser {
+    fn peek(&self) -> (usize, &Token) {
+        let (at, token) = &self.tokens[self.next];
+        (*at, token)
+    }
+
+    /// Takes the next token; the last one stays.
+    fn advance(&mut self) -> (usize, Token) {
+        let taken = self.tokens[self.next].clone();
+        if self.next + 1 < self.tokens.len() {
+            self.next += 1;
+        }
+        taken
+    }
+
+    fn take(&mut self, sign: &str) -> bool {
+        let is_next = matches!(self.peek().1, Token::Sign(next) if *next == sign);
+        if is_next {
+            self.advance();
+        }
+        is_next
+    }
+
+    /// Takes one of these signs.
+    fn take_one<T: Copy>(&mut self, signs: &[(&str, T)]) -> Option<T> {
+        let found = signs.iter().find(|(sign, _)| self.take(sign));
+        found.map(|(_, meaning)| *meaning)
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<(), ExpressionFault> {
+        let (at, _) = self.peek();
+        match self.take(sign) {
+            true => Ok(()),
+            false => Err(invalid(at, format!("{sign:?} is missing: write it here"))),
+        }
+    }
+
+    fn count(&mut self, at: usize) -> Result<(), ExpressionFault> {
+        self.nodes += 1;
+        match self.nodes > MAX_NODES {
+            true => Err(invalid(
+                at,
+                format!("the expression has more than {MAX_NODES} parts: write several conditions"),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn deeper(&mut self, read: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            let (at, _) = self.peek();
+            return Err(invalid(
+                at,
+                format!(
+                    "more than {MAX_DEPTH} brackets or operators stand in each other: write several conditions"
+                ),
+            ));
+        }
+        let node = read(self)?;
+        self.depth -= 1;
+        Ok(node)
+    }
+
+    fn expression(&mut self) -> Parsed {
+        self.deeper(|this| {
+            let condition = this.either()?;
+            let (at, _) = this.peek();
+            if !this.take("?") {
+                return Ok(condition);
+            }
+            this.count(at)?;
+            let then = this.either()?;
+            this.expect(":")?;
+            let otherwise = this.expression()?;
+            Ok(Node::If(Box::new([condition, then, otherwise])))
+        })
+    }
+
+    fn either(&mut self) -> Parsed {
+        let mut left = self.both()?;
+        loop {
+            let (at, _) = self.peek();
+            if !self.take("||") {
+                return Ok(left);
+            }
+            self.count(at)?;
+            left = Node::Or(Box::new(left), Box::new(self.both()?));
+        }
+    }
+
+    fn both(&mut self) -> Parsed {
+        let mut left = self.relation()?;
+        loop {
+            let (at, _) = self.peek();
+            if !self.take("&&") {
+                return Ok(left);
+            }
+            self.count(at)?;
+            left = Node::And(Box::new(left), Box::new(self.relation()?));
+        }
+    }
+
+    fn relation(&mut self) -> Parsed {
+        const SIGNS: [(&str, Operator); 6] = [
+            ("==", Operator::Equal),
+            ("!=", Operator::Unequal),
+            ("<", Operator::Less),
+            ("<=", Operator::LessOrEqual),
+            (">", Operator::Greater),
+            (">=", Operator::GreaterOrEqual),
+        ];
+        let mut left = self.sum()?;
+        loop {
+            let (at, token) = self.peek();
+            let is_in = matches!(token, Token::Name(name) if name == "in");
+            let operator = match is_in {
+                true => {
+                    self.advance();
+                    Some(Operator::In)
+                }
+                false => self.take_one(&SIGNS),
+            };
+            let Some(operator) = operator else {
+                return Ok(left);
+            };
+            self.count(at)?;
+            left = Node::Binary(operator, Box::new(left), Box::new(self.sum()?));
+        }
+    }
+
+    fn sum(&mut self) -> Parsed {
+        let mut left = self.product()?;
+        loop {
+            let (at, _) = self.peek();
+            let signs = [("+", Operator::Add), ("-", Operator::Subtract)];
+            let Some(operator) = self.take_one(&signs) else {
+                return Ok(left);
+            };
+            self.count(at)?;
+            let right = self.product()?;
+            if [&left, &right]
+                .into_iter()
+                .any(|it| matches!(it, Node::Text(_) | Node::List(_)))
+            {
+                return Err(invalid(
+                    at,
+                    "texts and lists cannot be joined: compare their parts one by one",
+                ));
+            }
+            left = Node::Binary(operator, Box::new(left), Box::new(right));
+        }
+    }
+
+    fn product(&mut self) -> Parsed {
+        let mut left = self.unary()?;
+        loop {
+            let (at, _) = self.peek();
+            let signs = [
+                ("*", Operator::Multiply),
+                ("/", Operator::Divide),
+                ("%", Operator::Remainder),
+            ];
+            let Some(operator) = self.take_one(&signs) else {
+                return Ok(left);
+            };
+            self.count(at)?;
+            left = Node::Binary(operator, Box::new(left), Box::new(self.unary()?));
+        }
+    }
+
+    fn unary(&mut self) -> Parsed {
+        let (at, _) = self.peek();
+        if self.take("!") {
+            self.count(at)?;
+            return Ok(Node::Not(Box::new(self.deeper(Self::unary)?)));
+        }
+        if self.take("-") {
+            self.count(at)?;
+            match self.peek().1 {
+                Token::Int(value) => {
+                    let value = -value;
+                    self.advance();
+                    return self.members(Node::Int(value));
+                }
+                Token::Lowest => {
+                    self.advance();
+                    return self.members(Node::Int(i64::MIN));
+                }
+                Token::Double(_)
+                | Token::Text(_)
+                | Token::Name(_)
+                | Token::Sign(_)
+                | Token::End => {}
+            }
+            return Ok(Node::Negative(Box::new(self.deeper(Self::unary)?)));
+        }
+        let node = self.primary()?;
+        self.members(node)
+    }
+
+    fn primary(&mut self) -> Parsed {
+        let (at, token) = self.advance();
+        self.count(at)?;
+        match token {
+            Token::Int(value) => Ok(Node::Int(value)),
+            Token::Double(value) => Ok(Node::Double(value)),
+            Token::Text(text) => Ok(Node::Text(text)),
+            Token::Lowest => Err(invalid(
+                at,
+                "this number does not fit into 64 bits: write a smaller one",
+            )),
+            Token::Name(name) => self.named(at, &name),
+            Token::Sign("(") => {
+                let inner = self.expression()?;
+                self.expect(")")?;
+                Ok(inner)
+            }
+            Token::Sign("[") => self.arguments("]").map(Node::List),
+            Token::Sign("{") => Err(invalid(
+                at,
+                "maps cannot be written: compare their fields one by one",
+            )),
+            Token::Sign(_) => Err(invalid(at, "a value is missing before this: write it")),
+            Token::End => Err(invalid(
+                at,
+                "the expression ends where a value is missing: write it",
+            )),
+        }
+    }
+
+    fn named(&mut self, at: usize, name: &str) -> Parsed {
+        if matches!(self.peek().1, Token::Sign("(")) {
+            return self.global(at, name);
+        }
+        match name {
+            "true" => return Ok(Node::Bool(true)),
+            "false" => return Ok(Node::Bool(false)),
+            "null" => return Ok(Node::Null),
+            "args" => return Ok(Node::Args),
+            "now" => return Ok(Node::Fact(Fact::Now)),
+            _ => {}
+        }
+        if let Some(number) = self.locals.iter().position(|local| local == name) {
+            return Ok(Node::Local(number));
+        }
+        let field = match (self.peek().1, self.tokens.get(self.next + 1)) {
+            (Token::Sign("."), Some((_, Token::Name(field)))) => field.as_str(),
+            (_, _) => "",
+        };
+        let fact = match (name, field) {
+            ("agent", "name") => Fact::AgentName,
+            ("agent", "namespace") => Fact::AgentNamespace,
+            ("tool", "name") => Fact::ToolName,
+            ("tool", "surface") => Fact::ToolSurface,
+            ("tool", "tier") => Fact::ToolTier,
+            (_, _) => {
+                return Err(invalid(
+                    at,
+                    format!("{name:?} is no variable: write one of {VARIABLES}"),
+                ));
+            }
+        };
+        self.advance();
+        self.advance();
+        Ok(Node::Fact(fact))
+    }
+
+    /// Reads the arguments of a function that is called by its name alone.
+    fn global(&mut self, at: usize, name: &str) -> Parsed {
+        self.expect("(")?;
+        let mut arguments = self.arguments(")")?;
+        let (Some(argument), 0) = (arguments.pop(), arguments.len()) else {
+            return Err(unknown(at, name));
+        };
+        let function = match (name, &argument) {
+            ("has", _) => {
+                let Node::Select(of, field) = argument else {
+                    return Err(invalid(at, "has takes a field, such as has(args.note)"));
+                };
+                return Ok(Node::Has(of, field));
+            }
+            ("timestamp", Node::Text(text)) if time::timestamp(text).is_none() => {
+                return Err(invalid(
+                    at,
+                    "this is no time: write it as 2026-12-31T23:59:59Z",
+                ));
+            }
+            ("duration", Node::Text(text)) if time::duration(text).is_none() => {
+                return Err(invalid(at, "this is no span of time: write it as 1h30m"));
+            }
+            ("size", _) => Function::Size,
+            ("int", _) => Function::Int,
+            ("double", _) => Function::Double,
+            ("timestamp", _) => Function::Timestamp,
+            ("duration", _) => Function::Duration,
+            (_, _) => return Err(unknown(at, name)),
+        };
+        Ok(Node::Unary(function, Box::new(argument)))
+    }
+
+    /// Reads expressions up to a closing sign.
+    fn arguments(&mut self, close: &str) -> Result<Vec<Node>, ExpressionFault> {
+        let mut arguments = Vec::new();
+        if self.take(close) {
+            return Ok(arguments);
+        }
+        loop {
+            arguments.push(self.expression()?);
+            if !self.take(",") {
+                self.expect(close)?;
+                return Ok(arguments);
+            }
+        }
+    }
+
+    /// Reads what follows a value: fields, indexes and calls.
+    fn members(&mut self, mut node: Node) -> Parsed {
+        loop {
+            let (at, _) = self.peek();
+            if self.take("[") {
+                self.count(at)?;
+                let key = self.expression()?;
+                self.expect("]")?;
+                node = Node::Index(Box::new(node), Box::new(key));
+            } else if self.take(".") {
+                self.count(at)?;
+                let (at, token) = self.advance();
+                let Token::Name(name) = token else {
+                    return Err(invalid(at, "a name is missing after the dot: write it"));
+                };
+                node = match self.take("(") {
+                    true => self.method(at, node, &name)?,
+                    false => Node::Select(Box::new(node), name),
+                };
+            } else {
+                return Ok(node);
+            }
+        }
+    }
+
+    /// Reads the rest of a call of a value, after the bracket.
+    fn method(&mut self, at: usize, target: Node, name: &str) -> Parsed {
+        let walk = match name {
+            "all" => Some(Walk::All),
+            "exists" => Some(Walk::Exists),
+            "exists_one" | "existsOne" => Some(Walk::ExistsOne),
+            "filter" => Some(Walk::Filter),
+            _ => None,
+        };
+        if let Some(kind) = walk {
+            return self.walk(kind, target);
+        }
+        let mut arguments = self.arguments(")")?;
+        let target = Box::new(target);
+        let argument = arguments.pop();
+        if !arguments.is_empty() {
+            return Err(unknown(at, name));
+        }
+        if let Some(part) = Part::named(name) {
+            let zone = match argument {
+                None => Some(TimeZone::UTC),
+                Some(Node::Text(zone)) => time::zone(&zone),
+                Some(_) => None,
+            };
+            let zone = zone.ok_or_else(|| {
+                invalid(
+                    at,
+                    "this zone is not known: write \"UTC\", or an offset such as \"+01:00\"",
+                )
+            })?;
+            return Ok(Node::Part(part, target, zone));
+        }
+        match (name, argument) {
+            ("size", None) => Ok(Node::Unary(Function::Size, target)),
+            ("lowerAscii", None) => Ok(Node::Unary(Function::LowerAscii, target)),
+            ("matches", Some(Node::Text(pattern))) => self.pattern(at, target, pattern),
+            ("matches", Some(_)) => Err(invalid(
+                at,
+                "the pattern of matches is no text: write it in quotes",
+            )),
+            ("startsWith", Some(part)) => {
+                Ok(Node::Search(Search::StartsWith, target, Box::new(part)))
+            }
+            ("endsWith", Some(part)) => Ok(Node::Search(Search::EndsWith, target, Box::new(part))),
+            ("contains", Some(part)) => Ok(Node::Search(Search::Contains, target, Box::new(part))),
+            (_, _) => Err(unknown(at, name)),
+        }
+    }
+
+    fn pattern(&mut self, at: usize, text: Box<Node>, pattern: String) -> Parsed {
+        let cost =
+            pattern::cost(&pattern).map_err(|error| invalid(at, format!("the pattern {error}")))?;
+        self.states += cost.states;
+        if self.states > pattern::MAX_STATES || self.patterns.len() >= MAX_PATTERNS {
+            return Err(invalid(
+                at,
+                format!(
+                    "the patterns are too many or too large, and an expression has at most {MAX_PATTERNS}: repeat less"
+                ),
+            ));
+        }
+        self.patterns.push(pattern);
+        Ok(Node::Matches(text, self.patterns.len() - 1))
+    }
+
+    fn walk(&mut self, kind: Walk, range: Node) -> Parsed {
+        let (at, token) = self.advance();
+        let Token::Name(name) = token else {
+            return Err(invalid(
+                at,
+                "a name for the element is missing: write it, such as all(x, x > 0)",
+            ));
+        };
+        let reserved = [
+            "args", "agent", "tool", "now", "true", "false", "null", "in",
+        ];
+        if reserved.contains(&name.as_str()) || self.locals.contains(&name) {
+            return Err(invalid(
+                at,
+                format!("{name:?} has a meaning already: write another name"),
+            ));
+        }
+        if self.locals.len() >= MAX_NESTED {
+            return Err(invalid(
+                at,
+                format!(
+                    "lists are walked in each other more than {MAX_NESTED} times: write several conditions"
+                ),
+            ));
+        }
+        self.expect(",")?;
+        self.locals.push(name);
+        let body = self.expression()?;
+        self.locals.pop();
+        self.expect(")")?;
+        Ok(Node::Walk {
+            kind,
+            range: Box::new(range),
+            body: Box::new(body),
+        })
+    }
+}
+
+fn unknown(at: usize, name: &str) -> ExpressionFault {
+    let name = toolcrib_bounds::cut(name, 64);
+    invalid(
+        at,
+        format!("{name:?} is no function with these arguments: write one of {FUNCTIONS}"),
+    )
+}
