@@ -7,7 +7,7 @@
 
 use jiff::Timestamp;
 use toolcrib_compile::{
-    CredentialKind, Diagnostic, FeedSummary, GrantSource, Kind, Network, ObjectRef, Severity,
+    Code, CredentialKind, Diagnostic, FeedSummary, GrantSource, Kind, Network, ObjectRef, Severity,
     Subject, ToolSummary, WithheldItem, all_not_accepted,
 };
 use toolcrib_crds::{
@@ -126,7 +126,12 @@ fn accepted(facts: &AgentFacts<'_>) -> Verdict {
         }
     }
     let Some(first) = against.first() else {
-        return verdict(ConditionStatus::True, StateReason::Accepted, "");
+        // The agent is as its author wants it, or lacks a provider: only the author knows.
+        let mut warnings = facts.diagnostics.iter();
+        let without_model =
+            warnings.find(|found| found.code == Code::NoModel && found.object == subject);
+        let message = without_model.map(sentence).unwrap_or_default();
+        return verdict(ConditionStatus::True, StateReason::Accepted, message);
     };
     let sentences: Vec<String> = against.iter().map(|found| sentence(found)).collect();
     verdict(
@@ -297,8 +302,6 @@ fn cut(text: &str, bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolcrib_compile::Code;
-
     use super::super::{ReportState, TokenFault, pod_warnings};
     use super::*;
 
@@ -583,6 +586,14 @@ mod tests {
             "InvalidValue: Agent pond/otter: spec: no unit"
         );
         assert_eq!(accepted(None, &diagnostics[1..3]), "Accepted: ");
+        let without_model = [
+            found(&grant, Code::NoModel, "of another object"),
+            found(&own, Code::NoModel, "requests are refused"),
+        ];
+        assert_eq!(
+            accepted(None, &without_model),
+            "Accepted: Agent pond/otter: spec: requests are refused"
+        );
     }
 
     #[test]
