@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use toolcrib_e2e::platform::{NAMESPACE, PollResult};
 
-use super::{HERE, open, status};
-use crate::support::{Desk, START};
+use super::{HERE, mediator, open, status};
+use crate::support::{Desk, MEDIATOR, START, lines};
 
 pub(super) const RUNNER: &str = include_str!("runner.py");
 const HOSTILE: &str = include_str!("hostile.py");
@@ -74,7 +75,7 @@ fn an_attacked_agent_affects_no_other() -> Result<()> {
         mediator["restartCount"] == 0 && mediator["ready"] == true,
         "{mediator}"
     );
-    Ok(())
+    a_killed_mediator_has_recorded_the_model_call(desk)
 }
 
 /// The restarts of each of the operator's pods.
@@ -90,6 +91,49 @@ fn restarts(desk: &Desk) -> Result<BTreeMap<String, u64>> {
             Ok((name.to_owned(), counts.sum()))
         })
         .collect()
+}
+
+/// The mediator dies in mid-stream. Its record has the request to the model.
+fn a_killed_mediator_has_recorded_the_model_call(desk: &Desk) -> Result<()> {
+    // The other model requests of this agent name another model.
+    const STREAMED: &str = "sink/streamed";
+    let platform = &desk.platform;
+    std::thread::scope(|scope| -> Result<()> {
+        let command = ["python3", "/programs/runner.py", "stream", STREAMED];
+        let running = scope.spawn(move || platform.exec(HERE, "attacked", &command));
+        platform.eventually("the model to stream", START, || {
+            let look = ["sh", "-c", "ls /tmp/streaming 2>/dev/null || true"];
+            let found = platform.exec(HERE, "hostile", &look)?;
+            Ok(PollResult::when(!found.is_empty(), found))
+        })?;
+        kill_process(mediator(desk, "attacked")?, Signal::KILL)?;
+        let answered = running
+            .join()
+            .map_err(|_| anyhow!("the request panicked"))??;
+        ensure!(answered.trim() != "200", "{answered}");
+        Ok(())
+    })?;
+    platform.eventually("the mediator to be back", START, || {
+        let status = status(desk, "attacked")?;
+        let back = status["restartCount"] == 1 && status["ready"] == true;
+        Ok(PollResult::when(back, status.to_string()))
+    })?;
+    let logs = [
+        "logs",
+        "--previous",
+        "--namespace",
+        HERE,
+        "attacked",
+        "-c",
+        MEDIATOR,
+    ];
+    let record = platform.kubectl(&logs)?;
+    let of_stream = lines(&record)
+        .into_iter()
+        .filter(|line| line["kind"] == "model_call" && line["model"] == STREAMED)
+        .count();
+    ensure!(of_stream > 0, "{record}");
+    Ok(())
 }
 
 /// Checks all other agents during the attack.
