@@ -16,7 +16,8 @@ pub enum ConditionType {
     Compiled,
     /// The agent's pods report that they have loaded these objects.
     InForce,
-    /// Compiled, and no pod has been stale for over two minutes.
+    /// An Agent is compiled, and no pod has been stale for over two minutes. Another object is
+    /// accepted and resolved.
     Ready,
     /// The grant is not suspended, and in its time.
     Active,

@@ -128,7 +128,7 @@ pub struct ModelProviderStatus {
     /// Number of agents that may select this provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumer_count: Option<u32>,
-    /// `Accepted`, `Resolved`.
+    /// `Accepted`, `Resolved`, and `Ready`: both are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -276,7 +276,7 @@ pub struct SurfaceStatus {
     /// Number of agents that have this surface in their spec, and its consent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumer_count: Option<u32>,
-    /// `Accepted`, `Resolved`.
+    /// `Accepted`, `Resolved`, and `Ready`: both are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

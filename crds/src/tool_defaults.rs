@@ -75,7 +75,7 @@ pub struct ToolDefaultsStatus {
     /// that include them declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
-    /// `Accepted`, `Resolved`.
+    /// `Accepted`, `Resolved`, and `Ready`: both are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

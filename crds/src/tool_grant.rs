@@ -108,8 +108,8 @@ pub struct ToolGrantStatus {
     /// declares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_count: Option<u32>,
-    /// `Accepted`, `Resolved`, and `Active`: whether the grant gives something now. It is False with
-    /// Suspended, NotYet or Expired.
+    /// `Accepted`, `Resolved`, `Ready` (both are True), and `Active`: whether the grant gives
+    /// something now. It is False with Suspended, NotYet or Expired.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

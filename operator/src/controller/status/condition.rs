@@ -1,6 +1,6 @@
 //! Builds conditions and sets them in a status.
 //!
-//! Here: a single condition, and the two conditions of every kind except Agent. Not here: the
+//! Here: a single condition, and the conditions that every kind except Agent has. Not here: the
 //! conditions of Agents.
 //!
 //! Invariant: an unchanged condition keeps its transition time.
@@ -76,7 +76,8 @@ pub(super) fn verdict_on(found: Option<&Diagnostic>, good: StateReason) -> Verdi
     }
 }
 
-/// `Accepted` and `Resolved`, from the diagnostics of the object itself.
+/// `Accepted` and `Resolved`, from the diagnostics of the object itself, and `Ready`: both are
+/// True. Tools like Argo CD and Flux read `Ready`.
 pub(super) fn own_conditions(
     mut conditions: Vec<Condition>,
     subject: &Subject,
@@ -96,17 +97,23 @@ pub(super) fn own_conditions(
         ),
         (found, _) => verdict_on(found, StateReason::Resolved),
     };
+    let mut both = [&accepted, &resolved].into_iter();
+    let ready = match both.find(|Verdict(status, ..)| *status != ConditionStatus::True) {
+        Some(first) => first.clone(),
+        None => verdict(ConditionStatus::True, StateReason::Ready, ""),
+    };
     for (type_, verdict) in [
         (ConditionType::Accepted, accepted),
         (ConditionType::Resolved, resolved),
+        (ConditionType::Ready, ready),
     ] {
         put(&mut conditions, type_, verdict, generation, now);
     }
     conditions
 }
 
-/// The only condition of an object that cannot be decoded or is over a budget. `before`: the
-/// conditions of its status.
+/// The conditions `Accepted` and `Ready` of an object that cannot be decoded or is over a budget; it
+/// has no others. `before`: the conditions of its status.
 pub fn undecodable(
     before: &[Condition],
     why: &Undecodable,
@@ -114,7 +121,8 @@ pub fn undecodable(
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut conditions = before.to_vec();
-    conditions.retain(|condition| condition.type_ == ConditionType::Accepted.as_str());
+    const KEPT: [ConditionType; 2] = [ConditionType::Accepted, ConditionType::Ready];
+    conditions.retain(|condition| KEPT.iter().any(|kept| condition.type_ == kept.as_str()));
     let problem = if why.is_too_expensive() {
         "over a memory budget"
     } else {
@@ -125,13 +133,9 @@ pub fn undecodable(
         code(why.code),
         format!("object ignored, {problem}: {}", why.reason),
     );
-    put(
-        &mut conditions,
-        ConditionType::Accepted,
-        state,
-        generation,
-        now,
-    );
+    for type_ in KEPT {
+        put(&mut conditions, type_, state.clone(), generation, now);
+    }
     conditions
 }
 
@@ -172,13 +176,21 @@ mod tests {
         let subject = Subject::new(Kind::Surface, &ObjectRef::new("pond", "reed"));
         let resolved = |found: &[Diagnostic], unread: &BTreeMap<ObjectRef, String>| {
             let all = own_conditions(Vec::new(), &subject, found, Some(unread), Some(1), now);
-            let Condition {
-                status,
-                reason,
-                message,
-                ..
-            } = &all[1];
-            format!("{status} {reason} {message}")
+            let shown = |condition: &Condition| {
+                let Condition {
+                    status,
+                    reason,
+                    message,
+                    ..
+                } = condition;
+                format!("{status} {reason} {message}")
+            };
+            let (resolved, ready) = (shown(&all[1]), shown(&all[2]));
+            match resolved.starts_with("True") {
+                true => assert_eq!(ready, "True Ready "),
+                false => assert_eq!(ready, resolved),
+            }
+            resolved
         };
         let unread = BTreeMap::from([(secret, "namespace pond is not served".to_owned())]);
         assert_eq!(resolved(&[], &BTreeMap::new()), "True Resolved ");

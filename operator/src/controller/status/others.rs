@@ -1,5 +1,5 @@
 //! The status of a Surface, ToolGrant, ToolDefaults or ModelProvider: the counts of its report, and
-//! the conditions `Accepted` and `Resolved`; of a ToolGrant also `Active`.
+//! the conditions `Accepted`, `Resolved` and `Ready`; of a ToolGrant also `Active`.
 //!
 //! Here: the fields of each kind. Not here: the construction of conditions, and Agents.
 //!
