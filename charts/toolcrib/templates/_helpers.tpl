@@ -23,6 +23,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/part-of: toolcrib
 app.kubernetes.io/name: {{ include "toolcrib.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end -}}
 {{- end -}}
 
 {{/* (dict "root" . "component" "webhook") */}}
@@ -39,10 +42,14 @@ app.kubernetes.io/name={{ include "toolcrib.name" .root }},app.kubernetes.io/ins
 
 {{/* (dict "root" . "image" .Values.image). A runtime that is given a digest does not look at the tag. */}}
 {{- define "toolcrib.image" -}}
+{{- $repository := .image.repository -}}
+{{- with .root.Values.global.imageRegistry -}}
+{{- $repository = printf "%s/%s" . (trimPrefix "docker.io/" $repository) -}}
+{{- end -}}
 {{- if .image.digest -}}
-{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- printf "%s@%s" $repository .image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) -}}
+{{- printf "%s:%s" $repository (default .root.Chart.AppVersion .image.tag) -}}
 {{- end -}}
 {{- end -}}
 
