@@ -1,14 +1,17 @@
-//! Writes an image archive in the format of `docker save`, from a list of files.
+//! Writes an image from a list of files: as an archive in the format of `docker save`, which
+//! containerd imports, or as an OCI image layout, which goes to a registry.
 //!
-//! Not here: the list of images and the sources of their files (`images`). Invariant: the same files give the same bytes, on any day and in any order of
-//! listing.
+//! Not here: the list of images and the sources of their files (`images`). Invariant: the same files
+//! give the same bytes, on any day and in any order of listing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -113,12 +116,42 @@ impl Archive {
         written().with_context(|| format!("write {}", path.display()))
     }
 
+    /// Writes the image as an OCI layout into `folder`, which must not exist, under this tag.
+    /// Returns the digest of its manifest, by which a registry serves it.
+    pub fn write_layout(&self, folder: &Path, tag: &str) -> Result<String> {
+        let written = || -> Result<String> {
+            let blobs = folder.join("blobs/sha256");
+            fs::create_dir_all(folder.parent().context("a layout has a parent")?)?;
+            fs::create_dir(folder)?;
+            fs::create_dir_all(&blobs)?;
+            let mut layer = tempfile::tempfile_in(&blobs)?;
+            let plain = self.write_layer(&mut layer)?;
+            layer.rewind()?;
+            let layer = compress(layer, &blobs)?;
+            let config = write_blob(&blobs, &self.config(&plain))?;
+            let manifest = json!({
+                "schemaVersion": 2,
+                "mediaType": MANIFEST_TYPE,
+                "config": config.descriptor("application/vnd.oci.image.config.v1+json"),
+                "layers": [layer.descriptor("application/vnd.oci.image.layer.v1.tar+gzip")],
+            });
+            let manifest = write_blob(&blobs, &manifest)?;
+            let mut entry = manifest.descriptor(MANIFEST_TYPE);
+            entry["annotations"] = json!({"org.opencontainers.image.ref.name": tag});
+            let index = json!({"schemaVersion": 2, "manifests": [entry]});
+            fs::write(folder.join("index.json"), index.to_string())?;
+            fs::write(
+                folder.join("oci-layout"),
+                r#"{"imageLayoutVersion":"1.0.0"}"#,
+            )?;
+            Ok(manifest.digest)
+        };
+        written().with_context(|| format!("write {}", folder.display()))
+    }
+
     /// Writes the layer and returns its digest.
     fn write_layer(&self, layer: &mut File) -> Result<String> {
-        let mut tar = Builder::new(HashingWriter {
-            to: BufWriter::new(layer),
-            hash: Sha256::new(),
-        });
+        let mut tar = Builder::new(HashingWriter::new(BufWriter::new(layer)));
         for (path, entry) in &self.entries {
             let name = path
                 .strip_prefix("/")
@@ -207,9 +240,61 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
+const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// A file of an OCI layout, named by its digest.
+struct Blob {
+    digest: String,
+    size: u64,
+}
+
+impl Blob {
+    fn descriptor(&self, media_type: &str) -> Value {
+        json!({"mediaType": media_type, "digest": self.digest, "size": self.size})
+    }
+}
+
+fn write_blob(folder: &Path, content: &Value) -> Result<Blob> {
+    let text = content.to_string();
+    let name = hex::encode(Sha256::digest(&text));
+    fs::write(folder.join(&name), &text)?;
+    Ok(Blob {
+        digest: format!("sha256:{name}"),
+        size: text.len() as u64,
+    })
+}
+
+/// Writes what the file holds, compressed, without a time or a name in the header.
+fn compress(mut from: File, folder: &Path) -> Result<Blob> {
+    let temporary = tempfile::NamedTempFile::new_in(folder)?;
+    let to = HashingWriter::new(BufWriter::new(temporary.as_file()));
+    let mut gzip = GzEncoder::new(to, flate2::Compression::best());
+    io::copy(&mut from, &mut gzip)?;
+    let HashingWriter { mut to, hash } = gzip.finish()?;
+    to.flush()?;
+    drop(to);
+    let name = hex::encode(hash.finalize());
+    let size = temporary.as_file().metadata()?.len();
+    fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o644))?;
+    temporary.persist(folder.join(&name))?;
+    Ok(Blob {
+        digest: format!("sha256:{name}"),
+        size,
+    })
+}
+
 struct HashingWriter<W> {
     to: W,
     hash: Sha256,
+}
+
+impl<W: Write> HashingWriter<W> {
+    fn new(to: W) -> HashingWriter<W> {
+        HashingWriter {
+            to,
+            hash: Sha256::new(),
+        }
+    }
 }
 
 impl<W: Write> Write for HashingWriter<W> {
@@ -288,5 +373,53 @@ mod tests {
             paths,
             ["bin", "bin/heron", "bin/otter", "etc", "etc/otter", "tmp"]
         );
+    }
+
+    #[test]
+    fn a_layout_is_reproducible_and_each_file_has_the_digest_in_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = folder.path().join("source");
+        fs::write(&source, "otter").expect("written");
+        let write = |name: &str| {
+            let mut archive = Archive::new("docker.io/pond/otter:dev", &["/otter"]);
+            archive.program("/otter", &source);
+            let layout = folder.path().join(name);
+            let digest = archive.write_layout(&layout, "1.2.3").expect("written");
+            (layout, digest)
+        };
+        let (one, digest) = write("one");
+        assert_eq!(digest, write("two").1);
+
+        let json = |path: PathBuf| -> Value {
+            serde_json::from_slice(&fs::read(path).expect("read")).expect("JSON")
+        };
+        let index = json(one.join("index.json"));
+        assert_eq!(index["manifests"][0]["digest"], json!(digest));
+        let blob = |descriptor: &Value| {
+            let digest = descriptor["digest"].as_str().expect("a digest");
+            let path = one.join("blobs").join(digest.replace(':', "/"));
+            let content = fs::read(&path).expect("read");
+            assert_eq!(
+                digest,
+                format!("sha256:{}", hex::encode(Sha256::digest(&content)))
+            );
+            assert_eq!(descriptor["size"], json!(content.len()));
+            path
+        };
+        let manifest = json(blob(&index["manifests"][0]));
+        let config = json(blob(&manifest["config"]));
+        let layer = blob(&manifest["layers"][0]);
+        let mut plain = Vec::new();
+        let mut gzip = flate2::read::GzDecoder::new(File::open(layer).expect("opened"));
+        gzip.read_to_end(&mut plain).expect("compressed");
+        let digest = hex::encode(Sha256::digest(&plain));
+        assert_eq!(
+            config["rootfs"]["diff_ids"],
+            json!([format!("sha256:{digest}")])
+        );
+        let files = fs::read_dir(one.join("blobs/sha256"))
+            .expect("listed")
+            .count();
+        assert_eq!(files, 3);
     }
 }

@@ -13,4 +13,5 @@ pub mod model;
 pub mod packages;
 pub mod platform;
 pub mod runner;
+pub mod schemas;
 pub mod serving;

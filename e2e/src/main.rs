@@ -7,10 +7,10 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use toolcrib_e2e::cluster::{self, Cluster, Extent, Name, Progress};
+use toolcrib_e2e::cluster::{self, Cluster, Extent, Home, Name, Progress, kube_binary};
 use toolcrib_e2e::images::Profile;
 use toolcrib_e2e::platform::Platform;
-use toolcrib_e2e::{demo, images};
+use toolcrib_e2e::{demo, images, schemas};
 
 /// A real Kubernetes cluster of one node on this machine, without Docker.
 #[derive(Parser)]
@@ -49,11 +49,21 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Print the path of the binary of all Kubernetes programs, kubectl and Helm among them; build it
+    /// if it is missing.
+    Kube,
     /// Build the images and put them into the cluster if it is up.
     Images {
         /// As images are published: smaller and faster, and minutes slower to build.
         #[arg(long)]
         release: bool,
+        /// Write OCI layouts into this folder, as a registry takes them, instead of archives for
+        /// the cluster. Prints each image's name and digest.
+        #[arg(long, requires = "tag")]
+        layouts: Option<PathBuf>,
+        /// The tag of the images in their layouts.
+        #[arg(long, requires = "layouts")]
+        tag: Option<String>,
         /// Only these, by their names without registry and tag.
         only: Vec<String>,
     },
@@ -63,6 +73,17 @@ enum Verb {
         folder: PathBuf,
         /// Only these, by the images' names without registry and tag.
         only: Vec<String>,
+    },
+    /// Build the command line, linked statically, and print its path.
+    CommandLine {
+        /// As it is published.
+        #[arg(long)]
+        release: bool,
+    },
+    /// Write a JSON schema of each custom resource, as editors and validators read it.
+    Schemas {
+        /// The folder to write into.
+        folder: PathBuf,
     },
     /// Start the cluster, build the images, and install or upgrade Toolcrib on it.
     Install {
@@ -112,16 +133,32 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
         }
         Verb::Kubectl { arguments } => become_program(found(&name)?.kubectl().args(arguments)),
         Verb::Helm { arguments } => become_program(found(&name)?.helm().args(arguments)),
-        Verb::Images { release, only } => {
-            let profile = if release {
-                Profile::Release
-            } else {
-                Profile::Quick
-            };
-            let cluster = Cluster::find(&name)?;
+        Verb::Kube => {
+            println!(
+                "{}",
+                kube_binary(&Home::find()?, &Progress::stderr())?.display()
+            );
+            Ok(())
+        }
+        Verb::CommandLine { release } => {
+            let built = images::build_command_line(profile(release))?;
+            println!("{}", built.display());
+            Ok(())
+        }
+        Verb::Schemas { folder } => schemas::write(&folder),
+        Verb::Images {
+            release,
+            layouts,
+            tag,
+            only,
+        } => {
+            let profile = profile(release);
             let progress = Progress::stderr();
             let programs = images::build_programs(&only, profile, &progress)?;
-            programs.write_images(cluster.as_ref(), &progress)
+            match layouts.zip(tag) {
+                Some((folder, tag)) => programs.write_layouts(&folder, &tag, &progress),
+                None => programs.write_images(Cluster::find(&name)?.as_ref(), &progress),
+            }
         }
         Verb::Sbom { folder, only } => {
             for path in images::write_sboms(&folder, &only)? {
@@ -139,6 +176,13 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
             demo::tell(&platform, &progress)
         }
         Verb::Node => cluster::serve_node(&name),
+    }
+}
+
+fn profile(release: bool) -> Profile {
+    match release {
+        true => Profile::Release,
+        false => Profile::Quick,
     }
 }
 

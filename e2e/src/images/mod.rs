@@ -147,6 +147,17 @@ pub fn build_programs(only: &[String], profile: Profile, progress: &Progress) ->
     })
 }
 
+/// Builds `kubectl toolcrib` and returns its path.
+pub fn build_command_line(profile: Profile) -> Result<PathBuf> {
+    const PROGRAM: Program = Program {
+        package: "kubectl-toolcrib",
+        binary: "kubectl-toolcrib",
+    };
+    let built = cargo_build_static(&Home::find()?, profile, &[PROGRAM])?;
+    let program = built.into_iter().next().context("Cargo built nothing")?;
+    Ok(program.path)
+}
+
 impl Programs {
     /// Writes the images and imports them into the cluster, if one is given. Returns when pods can
     /// use them.
@@ -169,6 +180,19 @@ impl Programs {
             Some(_) => "images: imported into the cluster",
             None => "images: built; not imported, since no cluster is up",
         });
+        Ok(())
+    }
+
+    /// Writes each image as an OCI layout into a folder of its name below `folder`, under this tag,
+    /// and its SBOM beside it. Prints each image's name and the digest of its manifest.
+    pub fn write_layouts(&self, folder: &Path, tag: &str, progress: &Progress) -> Result<()> {
+        for image in &self.images {
+            let layout = folder.join(image.name);
+            let digest = self
+                .files(image, folder, progress)?
+                .write_layout(&layout, tag)?;
+            println!("{} {digest}", image.name);
+        }
         Ok(())
     }
 

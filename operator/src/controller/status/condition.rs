@@ -97,11 +97,11 @@ pub(super) fn own_conditions(
         ),
         (found, _) => verdict_on(found, StateReason::Resolved),
     };
-    let mut both = [&accepted, &resolved].into_iter();
-    let ready = match both.find(|Verdict(status, ..)| *status != ConditionStatus::True) {
-        Some(first) => first.clone(),
-        None => verdict(ConditionStatus::True, StateReason::Ready, ""),
-    };
+    let ready = [&accepted, &resolved]
+        .into_iter()
+        .find(|Verdict(status, ..)| *status != ConditionStatus::True)
+        .cloned()
+        .unwrap_or_else(|| verdict(ConditionStatus::True, StateReason::Ready, ""));
     for (type_, verdict) in [
         (ConditionType::Accepted, accepted),
         (ConditionType::Resolved, resolved),
