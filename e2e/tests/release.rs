@@ -134,8 +134,7 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // It ends with its work, and nothing is left to tell its failure to.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.kill().ok();
+        self.0.wait().ok();
     }
 }

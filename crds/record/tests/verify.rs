@@ -1,4 +1,5 @@
 //! What the verifier says of each way to tamper with a record.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use toolcrib_record::{Chain, ChainReport, Digest, Finding, Head, SourceReport, Verifier};
 
