@@ -96,11 +96,12 @@ pub fn objects(args: &SourceArgs, asked: ObjectScope) -> Result<Objects, Failure
     }
     let settings = operator::settings(&args.operator);
     let mut loaded = loaded_into(&args.paths, named.namespace.as_deref(), settings)?;
-    if args.assume_secrets {
-        assume_secrets(&mut [&mut loaded.inputs])?;
-    }
+    // Services first: the Secret of a Surface without its Service is not looked for.
     if args.assume_services {
         assume_services(&mut loaded.inputs);
+    }
+    if args.assume_secrets {
+        assume_secrets(&mut [&mut loaded.inputs])?;
     }
     Ok(Objects {
         loaded,
