@@ -23,6 +23,8 @@ use toolcrib_dialect::json as scan;
 use toolcrib_manifest::{AgentFile, FeedsFile, ProvidersFile, Tier, ToolsFile};
 use toolcrib_mcp::{Message, header};
 use toolcrib_mediation::Catalog;
+use toolcrib_record::{Chain, Line, Verifier, short_form};
+use toolcrib_rules::expression::{Expression, Facts};
 
 /// The texts that a mutation inserts: words that parsers look for, and syntax.
 const WORDS: &[&str] = &[
@@ -130,6 +132,61 @@ fn schemas() -> Vec<String> {
         );
     }
     schemas
+}
+
+#[test]
+fn lines_of_a_record_have_one_place_in_their_chain() {
+    let mut chain = Chain::new("c1".into());
+    let mut seeds = Vec::new();
+    for line in [
+        r#"{"kind":"start","pod":"otter"}"#,
+        r#"{"kind":"gap","lines":3}"#,
+        r#"{"kind":"turn","agent_id":"otter","rounds":[]}"#,
+    ] {
+        let mut line = line.as_bytes().to_vec();
+        let sealed = chain.seal(&mut line);
+        chain.advance(sealed);
+        seeds.push(String::from_utf8(line).unwrap());
+    }
+    fuzz("line of a record", &seeds, |text| {
+        let line = text.as_bytes();
+        let read = Line::parse(line);
+        if let (Ok(Line::Gap(_)), Some(link)) = (&read, short_form(line)) {
+            let mut verifier = Verifier::default();
+            verifier.source("fuzz");
+            verifier.push(line).unwrap();
+            let (chains, _) = verifier.finish(&[]);
+            assert_eq!(chains.len(), 1, "{link:?}");
+        }
+    });
+}
+
+#[test]
+fn expressions_are_read_and_decide_the_same_twice() {
+    let seeds = texts(&[
+        "args.a <= 100 && args.b.all(x, x.size() > 1)",
+        "has(args.a) ? now.getHours('+01:00') > 8 : args['b'] in [1, 2.5, 'c']",
+        "!args.a.matches(r'^[a-z]{2,}$') || -args.b % 2 == 1 // why",
+        "timestamp(args.a) - now < duration('1h30m') && args.b.exists(x, args.c.exists_one(y, x == y))",
+    ]);
+    let arguments =
+        serde_json::json!({"a": "a1", "b": [1, 2.5, "c", {"d": null}], "c": {"e": true}});
+    fuzz("expression", &seeds, |text| {
+        let Ok(expression) = Expression::read(text) else {
+            return;
+        };
+        let facts = Facts {
+            agent_name: "otter",
+            agent_namespace: "pond",
+            tool_name: "take",
+            tool_surface: "fish",
+            tool_tier: "System",
+            now: jiff::Timestamp::UNIX_EPOCH,
+        };
+        let first = expression.holds(&facts, &arguments, |_, _| Some(true));
+        let again = expression.holds(&facts, &arguments, |_, _| Some(true));
+        assert_eq!(first, again);
+    });
 }
 
 #[test]
