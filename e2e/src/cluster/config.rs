@@ -17,9 +17,6 @@ use super::process::write_whole;
 /// Folder of the plugins in Debian's `containernetworking-plugins`.
 pub const CNI_PLUGINS: &str = "/usr/lib/cni";
 
-/// Folder of the registries' settings, a folder for each as containerd's `certs.d`.
-pub const REGISTRIES: &str = "registries";
-
 /// Writes all configuration files into the cluster's `config` folder.
 pub fn write(layout: &Layout, index: Index) -> Result<()> {
     fs::create_dir_all(layout.config("cni")).context("create the configuration folder")?;
@@ -73,14 +70,9 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "{CNI_PLUGINS}"
   conf_dir = {cni}
-
-# Read at each pull. There are no files here until a test adds a registry.
-[plugins."io.containerd.grpc.v1.cri".registry]
-  config_path = {registries}
 "#,
         root = text(layout.data("containerd")),
         cni = text(layout.config("cni")),
-        registries = text(layout.config(REGISTRIES)),
         snapshotter = snapshotter(&layout.dir)?,
     ))
 }

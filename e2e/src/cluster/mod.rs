@@ -26,8 +26,6 @@ mod progress;
 mod state;
 mod sweep;
 
-use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -35,7 +33,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 pub use self::binary::kube_binary;
-use self::layout::{CONTAINERD_SOCKET, Index, Layout};
+use self::layout::{CONTAINERD_SOCKET, Layout};
 pub use self::layout::{Home, Name};
 use self::lock::Lock;
 use self::process::{Identity, output, run};
@@ -59,7 +57,6 @@ pub struct Cluster {
 #[derive(Clone, Debug)]
 struct Node {
     layout: Layout,
-    index: Index,
     extent: Extent,
     processes: NodeProcesses,
 }
@@ -137,7 +134,6 @@ impl Cluster {
             kube: state.kube.clone(),
             node: Some(Node {
                 layout: layout.clone(),
-                index: state.index,
                 extent: state.extent,
                 processes: processes.clone(),
             }),
@@ -185,27 +181,6 @@ impl Cluster {
             .args(["--net", "--mount", "--pid", "--"])
             .arg(program);
         Some(command)
-    }
-
-    /// Lets the node pull over plain HTTP from a registry at this port of the machine. Returns the
-    /// registry's address, as the node and the machine reach it; `None` for a cluster that the user
-    /// named.
-    pub fn allow_plain_registry(&self, port: u16) -> Result<Option<SocketAddr>> {
-        let Some(node) = &self.node else {
-            return Ok(None);
-        };
-        let address = SocketAddr::from((node.index.host_address(), port));
-        let folder = node
-            .layout
-            .config(config::REGISTRIES)
-            .join(address.to_string());
-        fs::create_dir_all(&folder)
-            .and_then(|()| {
-                let settings = format!("server = \"http://{address}\"\n");
-                fs::write(folder.join("hosts.toml"), settings)
-            })
-            .with_context(|| format!("write into {}", folder.display()))?;
-        Ok(Some(address))
     }
 
     /// The logs of the node's programs, one file each; `None` for a cluster that the user

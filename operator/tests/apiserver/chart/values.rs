@@ -65,11 +65,13 @@ fn controller_and_webhook_refuse_the_same_hosts() {
 
 #[test]
 fn values_of_a_parent_chart_are_accepted() {
-    let whole = [
-        "--set=enabled=true",
-        "--set=global.imageRegistry=registry.test",
-    ];
+    let whole = ["--set=enabled=true", "--set=global.storageClass=fast"];
     assert_eq!(rendered(&whole), rendered(&[]));
+    // The one global value that this chart reads, as others do.
+    let mirrored = rendered(&["--set=global.imageRegistry=registry.test/mirror"]);
+    let text = serde_json::to_string(&mirrored).expect("JSON");
+    assert!(text.contains("\"registry.test/mirror/toolcrib/operator:"));
+    assert!(!text.contains("docker.io/toolcrib"));
 }
 
 #[test]
