@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for Digest {
 }
 
 /// A known line of a chain: whoever keeps it can show that the lines up to it are the same.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Head {
     pub chain: String,

@@ -13,6 +13,8 @@ use crate::line::{Line, UnreadLine};
 
 /// Most lines of all sources together. Each takes about 150 bytes of memory.
 const MOST_LINES: usize = 4_000_000;
+/// Most bytes of a chain's id in a `start` line; the mediator's have 16.
+const MOST_ID: usize = 64;
 /// Most different lines with one `seq` that are compared. More of them say nothing new.
 const MOST_VARIANTS: usize = 4;
 
@@ -21,6 +23,8 @@ const MOST_VARIANTS: usize = 4;
 pub struct Verifier {
     chains: BTreeMap<String, ChainLines>,
     sources: Vec<SourceReport>,
+    /// The ends of earlier chains that `start` lines name.
+    previous: BTreeSet<Head>,
     /// The chain and `seq` of the last line of the source.
     last: Option<(String, u64)>,
     lines: usize,
@@ -57,7 +61,7 @@ pub struct SourceReport {
     pub out_of_order: Vec<u64>,
 }
 
-/// What was found of one chain.
+/// A chain: its extent, and the findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainReport {
     pub chain: String,
@@ -216,10 +220,13 @@ impl Verifier {
                         source: index,
                     });
                 }
-                if seq == 0
+                if is_new
+                    && seq == 0
                     && let Ok(Line::Start(start)) = Line::parse(line)
                 {
                     chain.pod = Some(start.pod.into_owned());
+                    let named = start.previous.filter(|head| head.chain.len() <= MOST_ID);
+                    self.previous.extend(named);
                 }
                 let is_late = self
                     .last
@@ -235,13 +242,25 @@ impl Verifier {
         Ok(())
     }
 
-    /// Reports on all sources. `heads`: lines that are known from elsewhere, such as those that later
-    /// processes name ([`crate::StartLine::previous`]).
+    /// Reports on all sources. `heads`: lines that the caller knows from elsewhere, besides those that
+    /// later processes name ([`crate::StartLine::previous`]). A chain that is in no source is reported
+    /// if the caller named it; one that only a later process names was rotated away.
     pub fn finish(self, heads: &[Head]) -> (Vec<ChainReport>, Vec<SourceReport>) {
+        let mut known: BTreeMap<&str, Heads<'_>> = BTreeMap::new();
+        for head in heads.iter().chain(&self.previous) {
+            let of_chain = known.entry(&head.chain).or_default();
+            let of_line = of_chain.entry(head.seq).or_default();
+            if of_line.len() < MOST_VARIANTS {
+                of_line.push(head);
+            }
+        }
+        let none = Heads::new();
         let mut reports: Vec<ChainReport> = self
             .chains
             .iter()
-            .filter_map(|(id, chain)| chain.report(id, heads, &self.sources))
+            .filter_map(|(id, chain)| {
+                chain.report(id, known.get(&**id).unwrap_or(&none), &self.sources)
+            })
             .collect();
         let absent = heads
             .iter()
@@ -260,10 +279,12 @@ impl Verifier {
     }
 }
 
+/// The known lines of one chain, by `seq`.
+type Heads<'a> = BTreeMap<u64, Vec<&'a Head>>;
+
 impl ChainLines {
-    fn report(&self, id: &str, heads: &[Head], sources: &[SourceReport]) -> Option<ChainReport> {
+    fn report(&self, id: &str, heads: &Heads<'_>, sources: &[SourceReport]) -> Option<ChainReport> {
         let (first, last) = (*self.lines.keys().next()?, *self.lines.keys().next_back()?);
-        let heads: Vec<&Head> = heads.iter().filter(|head| head.chain == id).collect();
         let mut findings = BTreeSet::new();
         let mut absent_asides = 0;
         // From the end, since each line is known by the one after it.
@@ -284,8 +305,9 @@ impl ChainLines {
             }
             let next = after.filter(|(next, _)| *next == seq + 1);
             let named = next.map(|(_, line)| line.prev);
-            let known = heads.iter().filter(|head| head.seq == seq);
-            let named: Vec<Digest> = known.map(|head| head.hash).chain(named).collect();
+            let known = heads.get(&seq).map_or(&[][..], Vec::as_slice);
+            let hashes = known.iter().map(|head| head.hash);
+            let named: Vec<Digest> = hashes.chain(named).collect();
             let is_named = |line: &&ChainLine| named.iter().all(|hash| *hash == line.digest);
             let right = match named.is_empty() {
                 true => variants.first(),
@@ -309,11 +331,11 @@ impl ChainLines {
             if seq == last {
                 hash = line.digest;
             }
-            let heads_aside = heads.iter().filter(|head| head.seq == seq);
-            let asides = next
+            let asides: BTreeSet<Digest> = next
                 .and_then(|(_, line)| line.aside)
                 .into_iter()
-                .chain(heads_aside.filter_map(|head| head.aside));
+                .chain(known.iter().filter_map(|head| head.aside))
+                .collect();
             for aside in asides {
                 match self.asides.get(&seq) {
                     None => absent_asides += 1,
@@ -342,11 +364,8 @@ impl ChainLines {
         if first > 0 {
             findings.insert((0, 0, Finding::BeginsAt(first)));
         }
-        if let Some(head) = heads
-            .iter()
-            .map(|head| head.seq)
-            .max()
-            .filter(|it| *it > last)
+        if let Some(&head) = heads.keys().next_back()
+            && head > last
         {
             findings.insert((last, 4, Finding::TailCut { last, head }));
         }

@@ -137,6 +137,31 @@ fn a_cut_tail_is_found_with_a_head_only() {
     check(&[&longer], &[head], &[]);
 }
 
+/// The first line of the process after one whose last line was `head`.
+fn start_after(head: &Head) -> String {
+    let mut chain = Chain::new("next".into());
+    let previous = serde_json::to_string(head).unwrap();
+    let mut line = format!(
+        r#"{{"kind":"start","version":1,"pod":"p","timestamp":"t","previous":{previous}}}"#
+    )
+    .into_bytes();
+    let sealed = chain.seal(&mut line);
+    chain.advance(sealed);
+    String::from_utf8(line).unwrap()
+}
+
+#[test]
+fn the_next_process_names_the_end_of_the_chain_before() {
+    let (mut lines, head) = six();
+    let next = [start_after(&head)];
+    check(&[&lines, &next], &[], &[]);
+    lines.truncate(5);
+    let cut = Finding::TailCut { last: 3, head: 5 };
+    check(&[&lines, &next], &[], &[cut]);
+    // The files of the earlier process were rotated away.
+    check(&[&next], &[], &[]);
+}
+
 #[test]
 fn a_replaced_file_is_found_with_a_head_only() {
     let (_, head) = six();
@@ -156,8 +181,8 @@ fn files_of_two_pods_are_told_apart() {
     assert!(reports.iter().all(ChainReport::is_whole));
 }
 
-/// Whoever rewrites all lines after one can make them fit; only a line that is known from elsewhere
-/// shows it.
+/// A writer of the store can make all later lines fit to a changed one; only a line that is known
+/// from elsewhere shows it.
 #[test]
 fn a_chain_rewritten_from_the_middle_is_found_where_another_line_names_it() {
     let (lines, head) = six();

@@ -1,5 +1,5 @@
-//! The lines of the record, whose types `toolcrib_record` defines. The file has the bodies; stdout has them only if configured, since
-//! prompts do not belong in a cluster's logs by default.
+//! The lines of the record, whose types `toolcrib_record` defines. The file has the bodies; stdout
+//! has them only if configured, since prompts do not belong in a cluster's logs by default.
 //!
 //! A record line is one JSON value on one line, whatever a model, a runner or a service put into
 //! it: see [`escaped`].

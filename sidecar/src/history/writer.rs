@@ -596,7 +596,8 @@ mod tests {
                 }
             }
         }
-        (verifier.finish(&heads).0, heads)
+        // The verifier knows these by itself.
+        (verifier.finish(&[]).0, heads)
     }
 
     #[tokio::test]

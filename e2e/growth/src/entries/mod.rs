@@ -1,7 +1,9 @@
 //! The entry points that read untrusted bytes, each with its hostile inputs.
 
 mod command;
+mod conditions;
 mod namespace;
+mod record;
 mod webhook;
 mod wire;
 
@@ -18,8 +20,6 @@ use toolcrib_dialect::{Dialect, Reassembly, Reply, Request, SseParser, json as s
 use toolcrib_manifest::{Tier, ToolsFile};
 use toolcrib_mcp::{Message, header};
 use toolcrib_mediation::{Authority, Catalog, ClawId, DirectCall, PresentedTools, Scrubber};
-use toolcrib_record::{Line, short_form};
-use toolcrib_rules::expression::{Expression, Facts};
 use toolcrib_sidecar::history::line;
 
 use crate::shapes::{
@@ -96,9 +96,10 @@ fn schemas() -> Vec<Entry> {
             drop(black_box(schema::check(text)));
         }),
         value_check(),
-        expression(),
-        condition(),
-        record_line(),
+        conditions::expression(),
+        conditions::condition(),
+        record::line(),
+        record::verified(),
         entry("number", "arguments, 256 KiB", KIB, json_texts(), |text| {
             black_box(number::first_rounded(text));
         }),
@@ -189,87 +190,6 @@ fn schema_shapes() -> Vec<Shape> {
             list(bytes, r#""x-#":{"a":[]}"#, ",")
         }),
     ]
-}
-
-fn expression() -> Entry {
-    let joined = |part: &'static str, by: &'static str| {
-        move |bytes: usize| vec![part; bytes / (part.len() + by.len())].join(by)
-    };
-    entry(
-        "expression",
-        "4 KiB",
-        KIB / 2,
-        vec![
-            repeated("brackets", "("),
-            repeated("nots", "!"),
-            repeated("space", " "),
-            repeated("names", "a"),
-            repeated("digits", "1"),
-            repeated("fields", ".a"),
-            repeated("quotes", "'"),
-            repeated("escapes", r"'\u0041'"),
-            shape("one text", |bytes| format!("'{}'", "a".repeat(bytes))),
-            shape("conditions", joined("args.a==1", "&&")),
-            shape("sums", joined("1", "+")),
-            shape("choices", joined("true?true", ":")),
-            shape("lists", joined("1 in[1,2,3]", "||")),
-            shape("walks", joined("args.a.all(x,true)", "||")),
-            shape("patterns", joined("args.a.matches('[a-z]{20}')", "||")),
-        ],
-        |text| drop(black_box(Expression::read(text))),
-    )
-}
-
-/// Arguments against conditions of a grant that walk, search and compare them.
-fn condition() -> Entry {
-    let texts = [
-        "args.b.all(x, x == x) || args.b.exists(y, y == 1)",
-        "args.b.all(x, args.b.all(y, x == y || x != y))",
-        "args.b == args.b && size(args.b) > 0",
-        "args.b.lowerAscii().contains('zzz') || args.b.size() > 1",
-    ];
-    prepared(
-        "arguments against a condition",
-        "256 KiB, 50,000 steps",
-        KIB / 2,
-        within(json_values(), r#"{"b":"#, "}"),
-        move || {
-            let read = texts.map(|text| Expression::read(text).expect("an expression"));
-            Box::new(move |text| {
-                let arguments: serde_json::Value = serde_json::from_str(text).expect("arguments");
-                let facts = Facts {
-                    agent_name: "otter",
-                    agent_namespace: "pond",
-                    tool_name: "take",
-                    tool_surface: "fish",
-                    tool_tier: "System",
-                    now: jiff::Timestamp::UNIX_EPOCH,
-                };
-                for expression in &read {
-                    black_box(expression.holds(&facts, &arguments, |_, _| Some(true)));
-                }
-            })
-        },
-    )
-}
-
-/// A line of a record, which whoever may write the store may have written.
-fn record_line() -> Entry {
-    const END: &str = concat!(
-        r#","chain":"c","seq":1,"prev":"#,
-        r#""0000000000000000000000000000000000000000000000000000000000000000"}"#
-    );
-    entry(
-        "line of a record",
-        "16 MiB",
-        KIB,
-        within(json_values(), r#"{"kind":"gap","lines":1,"x":"#, END),
-        |text| {
-            let text = text.as_bytes();
-            drop(black_box(Line::parse(text)));
-            black_box(short_form(text).expect("it has a place in a chain"));
-        },
-    )
 }
 
 fn value_check() -> Entry {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use toolcrib_bounds::count;
-use toolcrib_record::{ChainReport, Line, SourceReport, Verifier};
+use toolcrib_record::{ChainReport, SourceReport, Verifier};
 
 use crate::args::VerifyArgs;
 use crate::failure::Failure;
@@ -16,22 +16,15 @@ const FOUND: u8 = 3;
 
 pub fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     let mut verifier = Verifier::default();
-    let mut heads = args.head.clone();
     for path in &args.sources {
         verifier.source(&path.display().to_string());
         read_files(std::slice::from_ref(path), |_, line| {
-            if let Ok(Line::Start(start)) = Line::parse(line) {
-                heads.extend(start.previous);
-            }
             verifier
                 .push(line)
                 .map_err(|error| Failure::Failed(error.into()))
         })?;
     }
-    let given: Vec<&str> = args.head.iter().map(|head| &*head.chain).collect();
-    let (mut chains, sources) = verifier.finish(&heads);
-    // A chain that a later process names was rotated away, unless its head was given.
-    chains.retain(|chain| chain.is_present() || given.contains(&&*chain.chain));
+    let (chains, sources) = verifier.finish(&args.head);
     let text = text(&chains, &sources);
     print::to_stdout(&text).context("cannot write to standard output")?;
     let is_alarm = chains

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toolcrib_record::Connection;
 
 /// A failed connection, for the record and the log. Never shown to the model: it names a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionFailure {
     pub cause: ConnectionCause,
     /// `scheme://host:port`; where the manifest has a proxy, the address behind it.
@@ -44,33 +44,19 @@ pub enum ConnectionCause {
     Other,
 }
 
-impl ConnectionCause {
-    /// The word in the record.
-    pub fn name(self) -> &'static str {
-        match self {
-            ConnectionCause::Refused => "refused",
-            ConnectionCause::NameNotFound => "name_not_found",
-            ConnectionCause::NameServer => "name_server",
-            ConnectionCause::AddressRefused => "address_refused",
-            ConnectionCause::TimedOut => "timed_out",
-            ConnectionCause::TlsNotSpoken => "tls_not_spoken",
-            ConnectionCause::TlsUnknownCa => "tls_unknown_ca",
-            ConnectionCause::TlsCaAsServer => "tls_ca_as_server",
-            ConnectionCause::TlsExpired => "tls_expired",
-            ConnectionCause::TlsNotYetValid => "tls_not_yet_valid",
-            ConnectionCause::TlsOtherHost => "tls_other_host",
-            ConnectionCause::Tls => "tls",
-            ConnectionCause::Reset => "reset",
-            ConnectionCause::NoRoute => "no_route",
-            ConnectionCause::Other => "other",
-        }
+/// The word of a cause in the record.
+struct Word(ConnectionCause);
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.serialize(f)
     }
 }
 
 impl From<&ConnectionFailure> for Connection {
     fn from(failure: &ConnectionFailure) -> Self {
         Self {
-            cause: failure.cause.name().into(),
+            cause: Word(failure.cause).to_string().into(),
             address: failure.address.clone(),
         }
     }

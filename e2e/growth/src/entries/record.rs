@@ -1,0 +1,89 @@
+//! The record as `kubectl toolcrib audit` reads it: one line, and the verification of many.
+
+use std::hint::black_box;
+
+use toolcrib_record::{Line, Verifier, short_form};
+
+use super::{Entry, KIB, entry};
+use crate::shapes::{json_values, list, shape, within};
+
+/// A line that anybody who may write the store may have written.
+pub(super) fn line() -> Entry {
+    const END: &str = concat!(
+        r#","chain":"c","seq":1,"prev":"#,
+        r#""0000000000000000000000000000000000000000000000000000000000000000"}"#
+    );
+    entry(
+        "line of a record",
+        "16 MiB",
+        KIB,
+        within(json_values(), r#"{"kind":"gap","lines":1,"x":"#, END),
+        |text| {
+            let text = text.as_bytes();
+            drop(black_box(Line::parse(text)));
+            black_box(short_form(text).expect("it has a place in a chain"));
+        },
+    )
+}
+
+/// Many lines that name each other: chains of one line, and lines of one chain.
+pub(super) fn verified() -> Entry {
+    const HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+    let start = |previous: &str, place: &str| {
+        format!(
+            r#"{{"kind":"start","version":1,"pod":"p","timestamp":"t","previous":{{{previous},"hash":"{HASH}"}},{place},"prev":"{HASH}"}}"#
+        )
+    };
+    let lines = |piece: String| move |bytes: usize| list(bytes, &piece, "\n");
+    entry(
+        "lines of a record, verified",
+        "4,000,000 lines",
+        16 * KIB,
+        vec![
+            shape(
+                "chains that name one another",
+                lines(start(r#""chain":"c#","seq":1"#, r#""chain":"d#","seq":0"#)),
+            ),
+            shape(
+                "chains that name one line",
+                lines(start(
+                    r#""chain":"c10000","seq":0"#,
+                    r#""chain":"c#","seq":0"#,
+                )),
+            ),
+            shape(
+                "chains that name lines of one",
+                lines(start(
+                    r#""chain":"c10000","seq":#"#,
+                    r#""chain":"c#","seq":0"#,
+                )),
+            ),
+            shape(
+                "one chain",
+                lines(format!(
+                    r#"{{"kind":"gap","lines":1,"chain":"c","seq":#,"prev":"{HASH}"}}"#
+                )),
+            ),
+            shape(
+                "one place",
+                lines(format!(
+                    r#"{{"kind":"gap","lines":#,"chain":"c","seq":1,"prev":"{HASH}"}}"#
+                )),
+            ),
+            shape(
+                "lines aside",
+                lines(format!(
+                    r#"{{"kind":"gap","lines":#,"chain":"c","after":1,"prev":"{HASH}"}}"#
+                )),
+            ),
+        ],
+        |text| {
+            let mut verifier = Verifier::default();
+            verifier.source("record");
+            for line in text.lines() {
+                verifier.push(line.as_bytes()).expect("few lines");
+            }
+            black_box(verifier.finish(&[]));
+        },
+    )
+}

@@ -1,0 +1,339 @@
+//! `audit`: the calls of a record, one row each, or their numbers.
+//!
+//! Here: reading, filtering, and printing as the lines come. [`columns`] has the rows, [`summary`]
+//! the numbers. Invariant: memory does not grow with the record.
+
+mod columns;
+mod summary;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use toolcrib_bounds::count;
+
+use self::columns::{
+    CSV_CALL, HEADER, aligned, call_row, csv_call, csv_cell, csv_request, escaped, request_row,
+};
+use self::summary::{Summary, TOOL_HEADER};
+use crate::args::{AuditOutput, AuditQuery, OperatorArgs};
+use crate::cluster::{LogPart, PodFacts, Session};
+use crate::failure::Failure;
+use crate::print;
+use crate::record::{
+    Call, Entry, Joiner, Outcome, Reach, Request, Splitter, Statistics, read_files,
+};
+
+/// Rows whose columns are aligned with one another.
+const BATCH: usize = 500;
+/// The exit code if the record does not reach back to `--since`.
+const NOT_WHOLE: u8 = 3;
+
+pub fn audit(query: &AuditQuery) -> Result<ExitCode, Failure> {
+    let mut report = Report::new(query);
+    let read = match query.paths.is_empty() {
+        true => from_logs(query, &mut report),
+        false => from_files(query, &mut report),
+    };
+    let printed = read.and_then(|statistics| report.finish().map(|()| statistics));
+    if report.is_closed() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(remarks(query, &printed?))
+}
+
+fn from_files(query: &AuditQuery, report: &mut Report<'_>) -> Result<Statistics, Failure> {
+    let mut joiner = Joiner::default();
+    let too_long = read_files(&query.paths, |_, line| {
+        joiner.push(line, |entry| report.entry(entry));
+        report.failure()
+    })?;
+    let mut statistics = joiner.end(|entry| report.entry(entry));
+    statistics.broken += too_long;
+    Ok(statistics)
+}
+
+fn from_logs(query: &AuditQuery, report: &mut Report<'_>) -> Result<Statistics, Failure> {
+    let session = Session::open(&query.cluster, &OperatorArgs::default())?;
+    let pods = session.mediated_pods(query.agent.as_deref())?;
+    let mut all = Statistics::default();
+    let mut readers: Vec<Option<(Splitter, Joiner)>> = pods.iter().map(|_| None).collect();
+    let is_shown = std::io::stderr().is_terminal();
+    let part = |index: usize, part: LogPart<'_>| {
+        let Some((pod, reader)) = pods.get(index).zip(readers.get_mut(index)) else {
+            return;
+        };
+        let mut out = |entry| report.entry(named(entry, pod));
+        match part {
+            LogPart::Bytes(bytes) => {
+                let (splitter, joiner) = reader.get_or_insert_default();
+                splitter.push(bytes, |line| joiner.push(line, &mut out));
+            }
+            LogPart::End(end) => {
+                if let Some((mut splitter, mut joiner)) = reader.take() {
+                    splitter.end(|line| joiner.push(line, &mut out));
+                    all.broken += splitter.too_long;
+                    let read = joiner.end(out);
+                    all.broken += read.broken;
+                    all.missed += read.missed;
+                    all.pods.extend(read.pods);
+                }
+                if let Err(error) = end {
+                    let error = print::brief(&error);
+                    eprintln!(
+                        "note: the log of pod {} was not read whole: {error}",
+                        pod.pod
+                    );
+                }
+            }
+        }
+    };
+    session.mediator_logs(&pods, part, |done| {
+        if is_shown {
+            eprint!("\rread the logs of {done} of {}", count(pods.len(), "pod"));
+        }
+    });
+    if is_shown {
+        eprintln!();
+    }
+    Ok(all)
+}
+
+/// The label of a pod names its Agent; lines have the identity for services, which can be the pod.
+fn named(mut entry: Entry, pod: &PodFacts) -> Entry {
+    let (agent, namespace) = match &mut entry {
+        Entry::Call(call) => (&mut call.agent, &mut call.namespace),
+        Entry::Request(request) => (&mut request.agent, &mut request.namespace),
+    };
+    agent.clone_from(&pod.agent.name);
+    namespace.clone_from(&pod.agent.namespace);
+    entry
+}
+
+/// Says how far back the record reaches, and what of it was not read.
+fn remarks(query: &AuditQuery, statistics: &Statistics) -> ExitCode {
+    if statistics.broken > 0 {
+        let lines = count(statistics.broken as usize, "line");
+        eprintln!("note: {lines} could not be read, as a kill leaves one");
+    }
+    if statistics.missed > 0 {
+        let lines = count(statistics.missed as usize, "line");
+        eprintln!("note: the record itself says that {lines} are missing where it was read");
+    }
+    let mut code = ExitCode::SUCCESS;
+    let is_short = |reach: &Reach| {
+        let before = |since| since < reach.earliest;
+        !reach.is_whole && query.since.is_some_and(before)
+    };
+    for (pod, reach) in &statistics.pods {
+        let pod = print::plain(pod);
+        let Reach { earliest, is_whole } = reach;
+        if is_short(reach) {
+            code = ExitCode::from(NOT_WHOLE);
+            eprintln!(
+                "pod {pod}: the earliest line is of {earliest}; for earlier ones, read the files of its record or your log store with -f"
+            );
+        } else if query.output == AuditOutput::Table {
+            let begin = if *is_whole {
+                "begins at"
+            } else {
+                "is read from"
+            };
+            eprintln!("pod {pod}: the record {begin} {earliest}");
+        }
+    }
+    code
+}
+
+/// Filters entries, and prints or counts them as they come.
+struct Report<'q> {
+    query: &'q AuditQuery,
+    rows: Vec<Vec<String>>,
+    has_header: bool,
+    widths: Vec<usize>,
+    summary: Summary,
+    /// The first failure to print.
+    failed: Option<std::io::Error>,
+    out: std::io::BufWriter<std::io::Stdout>,
+}
+
+impl<'q> Report<'q> {
+    fn new(query: &'q AuditQuery) -> Self {
+        Self {
+            query,
+            rows: Vec::new(),
+            has_header: false,
+            widths: Vec::new(),
+            summary: Summary::default(),
+            failed: None,
+            out: std::io::BufWriter::new(std::io::stdout()),
+        }
+    }
+
+    fn entry(&mut self, entry: Entry) {
+        match entry {
+            Entry::Call(call) if self.wants(&call) => self.call(&call),
+            Entry::Request(request) if self.wants_request(&request) => self.request(&request),
+            Entry::Call(_) | Entry::Request(_) => {}
+        }
+    }
+
+    fn wants(&self, call: &Call) -> bool {
+        let query = self.query;
+        let grant = |wanted: &String| match &call.grant {
+            Some(grant) if wanted.contains('/') => grant == wanted,
+            Some(grant) => grant.rsplit('/').next() == Some(wanted),
+            None => false,
+        };
+        self.wants_time(&call.when)
+            && self.wants_agent(&call.namespace, &call.agent)
+            && query.tool.as_ref().is_none_or(|tool| *tool == call.tool)
+            && query
+                .request
+                .as_ref()
+                .is_none_or(|id| *id == call.request_id)
+            && query.grant.as_ref().is_none_or(grant)
+            && (!query.denied || call.outcome == Outcome::Denied)
+            && (!query.failed || call.outcome == Outcome::Failed)
+            && (!query.unsettled || call.is_unsettled())
+    }
+
+    fn wants_request(&self, request: &Request) -> bool {
+        let query = self.query;
+        (query.requests || query.summary)
+            && self.wants_time(&request.when)
+            && self.wants_agent(&request.namespace, &request.agent)
+            && query.request.as_ref().is_none_or(|id| *id == request.request_id)
+            // A filter on calls leaves requests without them out.
+            && query.tool.is_none()
+            && query.grant.is_none()
+            && !(query.denied || query.failed || query.unsettled)
+    }
+
+    fn wants_agent(&self, namespace: &str, agent: &str) -> bool {
+        let wanted = &self.query.cluster.namespace;
+        // Lines of earlier releases have no namespace.
+        let same = |wanted: &String| namespace.is_empty() || wanted == namespace;
+        self.query.agent.as_ref().is_none_or(|name| name == agent)
+            && wanted.as_ref().is_none_or(same)
+    }
+
+    fn wants_time(&self, when: &str) -> bool {
+        let Self { query, .. } = self;
+        if query.since.is_none() && query.until.is_none() {
+            return true;
+        }
+        let Ok(when) = when.parse::<Timestamp>() else {
+            return false;
+        };
+        query.since.is_none_or(|since| since <= when)
+            && query.until.is_none_or(|until| when < until)
+    }
+
+    fn call(&mut self, call: &Call) {
+        if self.query.summary {
+            self.summary.call(call);
+            return;
+        }
+        match self.query.output {
+            AuditOutput::Json => self.json(call),
+            AuditOutput::Table => self.row(call_row(call)),
+            AuditOutput::Csv => self.csv(CSV_CALL, &csv_call(call)),
+        }
+    }
+
+    fn request(&mut self, request: &Request) {
+        if self.query.summary {
+            self.summary.request(request);
+            return;
+        }
+        match self.query.output {
+            AuditOutput::Json => self.json(request),
+            AuditOutput::Table => self.row(request_row(request)),
+            AuditOutput::Csv => self.csv(CSV_CALL, &csv_request(request)),
+        }
+    }
+
+    fn json(&mut self, value: &impl Serialize) {
+        // As in the record, no byte may act on a terminal.
+        match serde_json::to_string(value) {
+            Ok(text) => self.print(&format!("{}\n", escaped(&text))),
+            Err(error) => self.failed = self.failed.take().or(Some(error.into())),
+        }
+    }
+
+    /// Returns whether the reader has closed the pipe (`| head`).
+    fn is_closed(&self) -> bool {
+        let closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
+        self.failed.as_ref().is_some_and(closed)
+    }
+
+    fn row(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+        if self.rows.len() >= BATCH {
+            self.flush_rows();
+        }
+    }
+
+    fn flush_rows(&mut self) {
+        let mut rows = std::mem::take(&mut self.rows);
+        if !std::mem::replace(&mut self.has_header, true) {
+            rows.insert(0, HEADER.map(str::to_owned).to_vec());
+        }
+        let text = aligned(&rows, &mut self.widths);
+        self.print(&text);
+    }
+
+    fn csv(&mut self, header: &[&str], cells: &[String]) {
+        let mut text = String::new();
+        if !std::mem::replace(&mut self.has_header, true) {
+            text += &(header.join(",") + "\n");
+        }
+        let cells: Vec<String> = cells.iter().map(|cell| csv_cell(cell)).collect();
+        text += &(cells.join(",") + "\n");
+        self.print(&text);
+    }
+
+    fn print(&mut self, text: &str) {
+        if self.failed.is_none()
+            && let Err(error) = self.out.write_all(text.as_bytes())
+        {
+            self.failed = Some(error);
+        }
+    }
+
+    /// The failure to print, which ends the reading.
+    fn failure(&self) -> Result<(), Failure> {
+        match &self.failed {
+            Some(error) => Err(Failure::Failed(anyhow::anyhow!(
+                "cannot write to standard output: {error}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        match (self.query.summary, self.query.output) {
+            (true, AuditOutput::Table) => self.print(&self.summary.table()),
+            (true, AuditOutput::Json) => {
+                for value in self.summary.values() {
+                    self.json(&value);
+                }
+            }
+            (true, AuditOutput::Csv) => {
+                for cells in self.summary.rows() {
+                    self.csv(&TOOL_HEADER, &cells);
+                }
+            }
+            (false, AuditOutput::Table) if !self.rows.is_empty() || !self.has_header => {
+                self.flush_rows();
+            }
+            (false, AuditOutput::Table | AuditOutput::Json | AuditOutput::Csv) => {}
+        }
+        if let Err(error) = self.out.flush() {
+            self.failed.get_or_insert(error);
+        }
+        self.failure()
+    }
+}
