@@ -13,6 +13,7 @@ use crate::authoring::mcp;
 use crate::authoring::openapi::{self, Choice, Remarks, SurfaceOptions};
 use crate::commands;
 use crate::commands::review::{self, Listing, SurfaceName};
+use crate::record::{Entry, Joiner};
 
 /// Converts an OpenAPI document to a Surface.
 pub fn openapi(text: &str) -> Option<usize> {
@@ -25,6 +26,18 @@ pub fn openapi(text: &str) -> Option<usize> {
     };
     let described = openapi::describe(&document, &wanted).ok()?;
     Some(described.remarks.len())
+}
+
+/// Joins the lines of a record into calls. Returns their number.
+pub fn calls_of_record(text: &str) -> Option<usize> {
+    let mut calls = 0;
+    let mut count = |entry| calls += usize::from(matches!(entry, Entry::Call(_)));
+    let mut joiner = Joiner::default();
+    for line in text.lines() {
+        joiner.push(line.as_bytes(), &mut count);
+    }
+    joiner.end(&mut count);
+    Some(calls)
 }
 
 /// Converts a pod file to objects, and compiles them.

@@ -100,6 +100,7 @@ fn schemas() -> Vec<Entry> {
         conditions::condition(),
         record::line(),
         record::verified(),
+        record::joined(),
         entry("number", "arguments, 256 KiB", KIB, json_texts(), |text| {
             black_box(number::first_rounded(text));
         }),

@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 
+use kubectl_toolcrib::foreign;
 use toolcrib_record::{Line, Verifier, short_form};
 
 use super::{Entry, KIB, entry};
@@ -84,6 +85,39 @@ pub(super) fn verified() -> Entry {
                 verifier.push(line.as_bytes()).expect("few lines");
             }
             black_box(verifier.finish(&[]));
+        },
+    )
+}
+
+/// Intents and turns of many requests, and of one.
+pub(super) fn joined() -> Entry {
+    const INTENT: &str = r#"{"kind":"intent","request_id":"R","call_id":"c#","agent_id":"a","pod":"p","timestamp":"t","round":1,"name":"n","arguments":{},"service":"s","tier":"System","read_only":false}"#;
+    const CALL: &str =
+        r#"{"call_id":"c#","name":"n","arguments":{},"result":{},"latency_ms":1,"executed":true}"#;
+    let turn = |request: &str, calls: &str| {
+        format!(
+            r#"{{"kind":"turn","request_id":"{request}","agent_id":"a","pod":"p","timestamp":"t","dialect":"openai","token":"t","http_status":200,"duration_ms":1,"status":"ok","usage":{{"prompt_tokens":1,"completion_tokens":1}},"tool_trace":[{{"round":1,"round_usage":{{"prompt_tokens":1,"completion_tokens":1}},"tool_calls":[{calls}]}}]}}"#
+        )
+    };
+    let many = move |bytes: usize| {
+        let intents = list(bytes / 3, &INTENT.replace('R', "r#"), "\n");
+        let turns = list(bytes * 2 / 3, &turn("r#", CALL), "\n");
+        let mut last_first: Vec<&str> = turns.lines().collect();
+        last_first.reverse();
+        format!("{intents}\n{}", last_first.join("\n"))
+    };
+    let one = move |bytes: usize| {
+        let intents = list(bytes * 2 / 3, &INTENT.replace('R', "r"), "\n");
+        format!("{intents}\n{}", turn("r", &list(bytes / 3, CALL, ",")))
+    };
+    entry(
+        "calls of a record",
+        "64 MiB of intents that wait",
+        16 * KIB,
+        vec![shape("many requests", many), shape("one request", one)],
+        |text| {
+            let calls = foreign::calls_of_record(text).expect("a number");
+            assert!(black_box(calls) > 0);
         },
     )
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use toolcrib_e2e::platform::{NAMESPACE, PollResult};
 
 use super::{HERE, mediator, open, status};
-use crate::support::{Desk, MEDIATOR, START, lines};
+use crate::support::{Desk, START, lines};
 
 pub(super) const RUNNER: &str = include_str!("runner.py");
 const HOSTILE: &str = include_str!("hostile.py");
@@ -93,16 +93,16 @@ fn restarts(desk: &Desk) -> Result<BTreeMap<String, u64>> {
         .collect()
 }
 
-/// The mediator dies in mid-stream. Its record has the request to the model.
+/// The mediator dies while the model works on a request. The record on its volume has the request.
 fn a_killed_mediator_has_recorded_the_model_call(desk: &Desk) -> Result<()> {
-    // The other model requests of this agent name another model.
-    const STREAMED: &str = "sink/streamed";
+    // The model never answers a request for this one.
+    const HELD: &str = "sink/held";
     let platform = &desk.platform;
     std::thread::scope(|scope| -> Result<()> {
-        let command = ["python3", "/programs/runner.py", "stream", STREAMED];
+        let command = ["python3", "/programs/runner.py", "ask", HELD];
         let running = scope.spawn(move || platform.exec(HERE, "attacked", &command));
-        platform.eventually("the model to stream", START, || {
-            let look = ["sh", "-c", "ls /tmp/streaming 2>/dev/null || true"];
+        platform.eventually("the model to have the request", START, || {
+            let look = ["sh", "-c", "ls /tmp/held 2>/dev/null || true"];
             let found = platform.exec(HERE, "hostile", &look)?;
             Ok(PollResult::when(!found.is_empty(), found))
         })?;
@@ -110,7 +110,7 @@ fn a_killed_mediator_has_recorded_the_model_call(desk: &Desk) -> Result<()> {
         let answered = running
             .join()
             .map_err(|_| anyhow!("the request panicked"))??;
-        ensure!(answered.trim() != "200", "{answered}");
+        ensure!(answered.trim() == "0", "no answer, not {answered}");
         Ok(())
     })?;
     platform.eventually("the mediator to be back", START, || {
@@ -118,21 +118,15 @@ fn a_killed_mediator_has_recorded_the_model_call(desk: &Desk) -> Result<()> {
         let back = status["restartCount"] == 1 && status["ready"] == true;
         Ok(PollResult::when(back, status.to_string()))
     })?;
-    let logs = [
-        "logs",
-        "--previous",
-        "--namespace",
-        HERE,
-        "attacked",
-        "-c",
-        MEDIATOR,
-    ];
-    let record = platform.kubectl(&logs)?;
-    let of_stream = lines(&record)
+    let process = mediator(desk, "attacked")?.as_raw_nonzero();
+    let record = format!("/proc/{process}/root/var/lib/toolcrib/history.jsonl");
+    let record = std::fs::read_to_string(record)?;
+    let of_request = lines(&record)
         .into_iter()
-        .filter(|line| line["kind"] == "model_call" && line["model"] == STREAMED)
-        .count();
-    ensure!(of_stream > 0, "{record}");
+        .filter(|line| line["model"] == HELD)
+        .map(|line| line["kind"].to_string())
+        .collect::<Vec<_>>();
+    ensure!(of_request == [r#""model_call""#], "{of_request:?}");
     Ok(())
 }
 

@@ -1,9 +1,8 @@
 """A service with answers that are expensive to read, a model that reads any request, and a proxy.
 
-The proxy writes each CONNECT request to a file. A streamed request of the model never ends.
+The proxy writes each CONNECT request to a file. The model `held` never answers.
 """
 import json
-import re
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,14 +39,8 @@ class Hostile(BaseHTTPRequestHandler):
             left -= len(piece)
             # The beginning of a long message is enough to recognize it as MCP.
             body = (body + piece)[: 1 << 20]
-        if self.path != "/mcp" and re.search(rb'"stream": *true', body):
-            delta = {"index": 0, "delta": {"content": "do"}}
-            event = {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [delta]}
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.end_headers()
-            self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
-            open("/tmp/streaming", "w").close()
+        if self.path != "/mcp" and b'"held"' in body:
+            open("/tmp/held", "w").close()
             self.close_connection = True
             return time.sleep(60)
         if self.path != "/mcp":

@@ -1,9 +1,10 @@
 """A runner without a model: it calls tools at the mediator's /mcp.
 
 `calls TOOL…` calls the tools in turn and writes a line for each call to /tmp/calls; `once TOOL`
-prints the outcome of one; `stream MODEL` begins a streamed request; `attack KIND` attacks its own
-mediator, or the operator, four requests or a share of the connections at a time, and prints how
-often each outcome was seen. `calls` and `attack` end when /tmp/stop is there, and after MOST seconds.
+prints the outcome of one; `ask MODEL` prints the status of a model request, 0 if the connection
+broke; `attack KIND` attacks its own mediator, or the operator, four requests or a share of the
+connections at a time, and prints how often each outcome was seen. `calls` and `attack` end when
+/tmp/stop is there, and after MOST seconds.
 """
 import collections
 import json
@@ -163,8 +164,6 @@ match sys.argv[1]:
         calls(sys.argv[2:])
     case "once":
         print(call(sys.argv[2], {}))
-    case "stream":
-        print(model(sys.argv[2], "What is my market context?", stream=True))
     case "ask":
         print(model(sys.argv[2], "What is my market context?"))
     case "attack":

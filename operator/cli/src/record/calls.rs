@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use toolcrib_manifest::RawJson;
+use toolcrib_bounds::cut;
+use toolcrib_manifest::{GrantRef, RawJson};
 use toolcrib_mediation::ResultCode;
 use toolcrib_record::{IntentLine, Line, TraceCall, TurnLine, UnreadLine};
 
@@ -15,6 +16,8 @@ use toolcrib_record::{IntentLine, Line, TraceCall, TurnLine, UnreadLine};
 const MAX_WAITING: usize = 64 * 1024 * 1024;
 /// Most chains whose repeated lines are recognized, and most pods whose first line is remembered.
 const MAX_KNOWN: usize = 100_000;
+/// Most bytes of a name or an id; longer ones, which no mediator writes, are cut.
+const MAX_NAME: usize = 512;
 
 /// A call, as `audit` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -75,6 +78,14 @@ impl Call {
             || (self.executed == Some(true) && self.code.as_ref().is_some_and(is_unclear))
     }
 
+    /// The id by which an intent and its outcome find each other; earlier releases wrote none.
+    fn key(&self) -> &str {
+        match self.call_id.is_empty() {
+            true => &self.tool,
+            false => &self.call_id,
+        }
+    }
+
     fn weight(&self) -> usize {
         self.arguments.get().len() + 512
     }
@@ -103,7 +114,7 @@ pub enum Entry {
     Request(Box<Request>),
 }
 
-/// What was read.
+/// Counts of the lines that were read, and how far back they reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Lines of the record that could not be read.
@@ -122,12 +133,22 @@ pub struct Reach {
     pub is_whole: bool,
 }
 
+/// The intents of one request.
+#[derive(Debug)]
+struct Waiting {
+    /// Its place in the order.
+    place: u64,
+    calls: Vec<Call>,
+}
+
 /// Joins lines into calls.
 #[derive(Debug, Default)]
 pub struct Joiner {
-    /// Intents by their request, and the requests in their order.
-    waiting: HashMap<String, Vec<Call>>,
-    order: VecDeque<String>,
+    /// Intents by their request.
+    waiting: HashMap<String, Waiting>,
+    /// The waiting requests, the oldest first.
+    order: BTreeMap<u64, String>,
+    next: u64,
     weight: usize,
     seen: HashMap<String, Ranges>,
     statistics: Statistics,
@@ -174,13 +195,14 @@ impl Joiner {
         let (Some(chain), Some(seq)) = (chain, seq) else {
             return true;
         };
-        if let Some(seen) = self.seen.get_mut(chain) {
+        let chain = cut(chain, MAX_NAME);
+        if let Some(seen) = self.seen.get_mut(&*chain) {
             return seen.insert(seq);
         }
         if self.seen.len() < MAX_KNOWN {
             let mut seen = Ranges::default();
             seen.insert(seq);
-            self.seen.insert(chain.to_owned(), seen);
+            self.seen.insert(chain.into_owned(), seen);
         }
         true
     }
@@ -189,6 +211,7 @@ impl Joiner {
         let Ok(earliest) = timestamp.parse::<Timestamp>() else {
             return;
         };
+        let pod = &*cut(pod, MAX_NAME);
         let pods = &mut self.statistics.pods;
         let has_room = pods.len() < MAX_KNOWN;
         match pods.get_mut(pod) {
@@ -205,74 +228,97 @@ impl Joiner {
 
     fn wait(&mut self, call: Call, out: &mut impl FnMut(Entry)) {
         self.weight += call.weight();
-        let waiting = self.waiting.entry(call.request_id.clone());
-        let waiting = waiting.or_insert_with(|| {
-            self.order.push_back(call.request_id.clone());
-            Vec::new()
-        });
-        waiting.push(call);
+        match self.waiting.get_mut(&call.request_id) {
+            Some(waiting) => waiting.calls.push(call),
+            None => {
+                let place = self.next;
+                self.next += 1;
+                self.order.insert(place, call.request_id.clone());
+                let request = call.request_id.clone();
+                let calls = vec![call];
+                self.waiting.insert(request, Waiting { place, calls });
+            }
+        }
         while self.weight > MAX_WAITING && self.give_up_oldest(out) {}
     }
 
     fn give_up_oldest(&mut self, out: &mut impl FnMut(Entry)) -> bool {
-        let Some(request) = self.order.pop_front() else {
+        let Some((_, request)) = self.order.first_key_value() else {
             return false;
         };
-        for call in self.waiting.remove(&request).into_iter().flatten() {
-            self.weight = self.weight.saturating_sub(call.weight());
+        let request = request.clone();
+        for call in self.take(&request) {
             out(Entry::Call(Box::new(call)));
         }
         true
     }
 
+    /// Takes the intents of a request.
+    fn take(&mut self, request: &str) -> Vec<Call> {
+        let Some(Waiting { place, calls }) = self.waiting.remove(request) else {
+            return Vec::new();
+        };
+        self.order.remove(&place);
+        let weight: usize = calls.iter().map(Call::weight).sum();
+        self.weight = self.weight.saturating_sub(weight);
+        calls
+    }
+
     fn turn(&mut self, turn: &TurnLine<'_>, out: &mut impl FnMut(Entry)) {
-        let mut intents = self.waiting.remove(&*turn.request_id).unwrap_or_default();
-        for intent in &intents {
-            self.weight = self.weight.saturating_sub(intent.weight());
-        }
-        if !intents.is_empty() {
-            // Nearly always at the end: few requests run at once.
-            self.order.retain(|request| *request != *turn.request_id);
+        let mut intents: Vec<Option<Call>> = self
+            .take(&cut(&turn.request_id, MAX_NAME))
+            .into_iter()
+            .map(Some)
+            .collect();
+        let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
+        for (place, intent) in intents.iter().enumerate() {
+            let key = intent.iter().map(|it| it.key().to_owned());
+            key.for_each(|key| places.entry(key).or_default().push_back(place));
         }
         let mut calls = 0;
         for call in turn.tool_trace.iter().flat_map(|round| &round.tool_calls) {
             calls += 1;
             let mut row = of_trace(turn, call);
-            let same = |intent: &Call| match intent.call_id.is_empty() || row.call_id.is_empty() {
-                true => intent.tool == row.tool,
-                false => intent.call_id == row.call_id,
-            };
-            if let Some(at) = intents.iter().position(same) {
-                row.when = intents.remove(at).when;
+            let place = places.get_mut(row.key()).and_then(VecDeque::pop_front);
+            let intent = place.and_then(|place| intents.get_mut(place)?.take());
+            if let Some(intent) = intent {
+                row.when = intent.when;
             }
             out(Entry::Call(Box::new(row)));
         }
-        for intent in intents {
+        for intent in intents.into_iter().flatten() {
             out(Entry::Call(Box::new(intent)));
         }
         out(Entry::Request(Box::new(of_turn(turn, calls))));
     }
 }
 
+/// A name or an id, at most [`MAX_NAME`] bytes of it.
+fn short(text: &str) -> String {
+    cut(text, MAX_NAME).into_owned()
+}
+
+fn grant_name(grant: &GrantRef) -> String {
+    short(&format!("{}/{}", grant.namespace, grant.name))
+}
+
 fn of_intent(intent: IntentLine<'_>) -> Call {
     Call {
-        when: intent.timestamp.into_owned(),
-        namespace: intent.namespace.unwrap_or_default().into_owned(),
-        agent: intent.agent_id.into_owned(),
-        pod: intent.pod.into_owned(),
-        request_id: intent.request_id.into_owned(),
-        call_id: intent.call_id.unwrap_or_default().into_owned(),
-        tool: intent.name.into_owned(),
+        when: short(&intent.timestamp),
+        namespace: short(&intent.namespace.unwrap_or_default()),
+        agent: short(&intent.agent_id),
+        pod: short(&intent.pod),
+        request_id: short(&intent.request_id),
+        call_id: short(&intent.call_id.unwrap_or_default()),
+        tool: short(&intent.name),
         arguments: intent.arguments.into_owned(),
         outcome: Outcome::Unknown,
         code: None,
         executed: None,
-        tier: Some(intent.tier.into_owned()),
+        tier: Some(short(&intent.tier)),
         read_only: Some(intent.read_only),
-        grant: intent
-            .grant
-            .map(|it| format!("{}/{}", it.namespace, it.name)),
-        rule: intent.rule.map(|it| it.into_owned()),
+        grant: intent.grant.as_deref().map(grant_name),
+        rule: intent.rule.as_deref().map(short),
         latency_ms: None,
         message: None,
     }
@@ -290,39 +336,36 @@ fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
         Some(_) => Outcome::Failed,
     };
     Call {
-        when: turn.timestamp.clone().into_owned(),
-        namespace: turn.namespace.clone().unwrap_or_default().into_owned(),
-        agent: turn.agent_id.clone().into_owned(),
-        pod: turn.pod.clone().into_owned(),
-        request_id: turn.request_id.clone().into_owned(),
-        call_id: call.call_id.clone(),
-        tool: call.name.clone(),
+        when: short(&turn.timestamp),
+        namespace: turn.namespace.as_deref().map(short).unwrap_or_default(),
+        agent: short(&turn.agent_id),
+        pod: short(&turn.pod),
+        request_id: short(&turn.request_id),
+        call_id: short(&call.call_id),
+        tool: short(&call.name),
         arguments: call.arguments.clone(),
         outcome,
         message: code.as_ref().and_then(|_| call.error_message()),
         code,
         executed: Some(call.executed),
-        tier: call.tier.clone().map(|it| it.into_owned()),
+        tier: call.tier.as_deref().map(short),
         read_only: call.read_only,
-        grant: call
-            .grant
-            .as_ref()
-            .map(|it| format!("{}/{}", it.namespace, it.name)),
-        rule: call.rule.clone(),
+        grant: call.grant.as_ref().map(grant_name),
+        rule: call.rule.as_deref().map(short),
         latency_ms: Some(call.latency_ms),
     }
 }
 
 fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
     Request {
-        when: turn.timestamp.clone().into_owned(),
-        namespace: turn.namespace.clone().unwrap_or_default().into_owned(),
-        agent: turn.agent_id.clone().into_owned(),
-        pod: turn.pod.clone().into_owned(),
-        request_id: turn.request_id.clone().into_owned(),
-        model: turn.model.clone().map(|it| it.into_owned()),
+        when: short(&turn.timestamp),
+        namespace: turn.namespace.as_deref().map(short).unwrap_or_default(),
+        agent: short(&turn.agent_id),
+        pod: short(&turn.pod),
+        request_id: short(&turn.request_id),
+        model: turn.model.as_deref().map(short),
         http_status: turn.http_status,
-        error: turn.error.clone().map(|it| it.into_owned()),
+        error: turn.error.as_deref().map(short),
         duration_ms: turn.duration_ms,
         prompt_tokens: turn.usage.prompt_tokens,
         completion_tokens: turn.usage.completion_tokens,

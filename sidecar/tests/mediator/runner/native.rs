@@ -76,7 +76,7 @@ async fn native_and_mediated_calls_have_the_same_record() {
         for own in ["request_id", "timestamp", "seq", "prev"] {
             assert!(line.remove(own).is_some(), "{own}");
         }
-        // Of one of the two lines, or of those after a model call.
+        // The chain's members of one of the two lines, or of the lines after a model call.
         for own in ["call_id", "duration_ms", "aside"] {
             line.remove(own);
         }
