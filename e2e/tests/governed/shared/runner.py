@@ -1,10 +1,10 @@
 """A runner without a model: it calls tools at the mediator's /mcp.
 
-`calls TOOL…` calls the tools in turn and writes a line for each call to /tmp/calls; `once TOOL`
-prints the outcome of one; `ask MODEL` prints the status of a model request, 0 if the connection
-broke; `attack KIND` attacks its own mediator, or the operator, four requests or a share of the
-connections at a time, and prints how often each outcome was seen. `calls` and `attack` end when
-/tmp/stop is there, and after MOST seconds.
+`calls` calls the tool that /tmp/tool names, again and again, and writes a line for each call to
+/tmp/calls; `once TOOL` prints the outcome of one; `ask MODEL` prints the status of a model request,
+0 if the connection broke; `attack KIND` attacks its own mediator, or the operator, four requests
+or a share of the connections at a time, and prints how often each outcome was seen. `calls` and
+`attack` end when /tmp/stop is there, and after MOST seconds.
 """
 import collections
 import json
@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 
-MOST = 120
+MOST = 300
 THREADS = 4
 MEDIATOR = "http://127.0.0.1:4141"
 
@@ -73,11 +73,15 @@ def rounds(attempt):
         number += 1
 
 
-def calls(tools):
+def calls():
     with open("/tmp/calls", "a", buffering=1) as lines:
 
         def attempt(number):
-            tool = tools[number % len(tools)]
+            if not os.path.exists("/tmp/tool"):
+                time.sleep(0.02)
+                return
+            with open("/tmp/tool") as named:
+                tool = named.read()
             begun = time.time()
             outcome = call(tool, {})
             lines.write(f"{begun:.3f} {time.time():.3f} {tool} {outcome}\n")
@@ -161,7 +165,7 @@ def attack(kind):
 
 match sys.argv[1]:
     case "calls":
-        calls(sys.argv[2:])
+        calls()
     case "once":
         print(call(sys.argv[2], {}))
     case "ask":
