@@ -19,9 +19,10 @@ use toolcrib_crds::{Agent, Surface};
 
 use crate::{
     args::{
-        Args, COMPLETE, ClusterArgs, CompletionShell, ConnectionArgs, OperatorArgs, SourceArgs,
+        Args, AssumedArgs, COMPLETE, ClusterArgs, CompletionShell, ConnectionArgs, OperatorArgs,
+        SourceArgs,
     },
-    cluster::Session,
+    cluster::{Session, WithoutCluster},
     failure::Failure,
     print, sources,
 };
@@ -197,8 +198,7 @@ fn source(verb: &ArgMatches) -> SourceArgs {
     SourceArgs {
         paths: paths.into_iter().flatten().cloned().collect(),
         // Secrets do not change the names.
-        assume_secrets: false,
-        assume_services: false,
+        assumed: AssumedArgs::default(),
         cluster: ClusterArgs {
             namespace: text("namespace"),
             all_namespaces: flag("all_namespaces"),
@@ -213,9 +213,16 @@ fn source(verb: &ArgMatches) -> SourceArgs {
     }
 }
 
+fn session(place: &LineContext) -> Result<Session, Failure> {
+    let SourceArgs {
+        cluster, operator, ..
+    } = &place.source;
+    Session::open(cluster, operator, WithoutCluster::Nothing)
+}
+
 fn agents(place: &LineContext) -> BTreeSet<String> {
     if place.source.paths.is_empty() {
-        return Session::open(&place.source.cluster, &place.source.operator)
+        return session(place)
             .map(|session| session.names::<Agent>())
             .unwrap_or_default();
     }
@@ -226,7 +233,7 @@ fn agents(place: &LineContext) -> BTreeSet<String> {
 
 fn surfaces(place: &LineContext) -> BTreeSet<String> {
     if place.source.paths.is_empty() {
-        return Session::open(&place.source.cluster, &place.source.operator)
+        return session(place)
             .map(|session| session.names::<Surface>())
             .unwrap_or_default();
     }
@@ -238,7 +245,7 @@ fn surfaces(place: &LineContext) -> BTreeSet<String> {
 /// Returns the cluster's namespaces, or those of the objects in the files.
 fn namespaces(place: &LineContext) -> BTreeSet<String> {
     if place.source.paths.is_empty() {
-        return Session::open(&place.source.cluster, &place.source.operator)
+        return session(place)
             .map(|session| session.namespaces())
             .unwrap_or_default();
     }
@@ -256,7 +263,7 @@ fn namespaces(place: &LineContext) -> BTreeSet<String> {
 /// waiting.
 fn tools(place: &LineContext) -> BTreeSet<String> {
     if place.source.paths.is_empty() {
-        return Session::open(&place.source.cluster, &place.source.operator)
+        return session(place)
             .map(|session| session.tools(place.agent.as_deref()))
             .unwrap_or_default();
     }

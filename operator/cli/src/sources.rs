@@ -15,7 +15,7 @@ use toolcrib_compile::{
 
 use crate::{
     admitted::admitted,
-    args::{ConnectionArgs, FileArgs, SourceArgs},
+    args::{AssumedArgs, ConnectionArgs, FileArgs, SourceArgs},
     cluster::{self, PodFacts},
     failure::Failure,
     operator,
@@ -72,7 +72,8 @@ pub enum ObjectScope {
 pub fn objects(args: &SourceArgs, asked: ObjectScope) -> Result<Objects, Failure> {
     let named = &args.cluster;
     if args.paths.is_empty() {
-        let session = cluster::Session::open(named, &args.operator)?;
+        let session =
+            cluster::Session::open(named, &args.operator, cluster::WithoutCluster::Files)?;
         let namespace = session.namespace.clone();
         let read = match (asked, &namespace) {
             (ObjectScope::Everybody, Some(one)) => {
@@ -96,13 +97,7 @@ pub fn objects(args: &SourceArgs, asked: ObjectScope) -> Result<Objects, Failure
     }
     let settings = operator::settings(&args.operator);
     let mut loaded = loaded_into(&args.paths, named.namespace.as_deref(), settings)?;
-    // Services first: the Secret of a Surface without its Service is not looked for.
-    if args.assume_services {
-        assume_services(&mut loaded.inputs);
-    }
-    if args.assume_secrets {
-        assume_secrets(&mut [&mut loaded.inputs])?;
-    }
+    assume(&mut [&mut loaded.inputs], args.assumed)?;
     Ok(Objects {
         loaded,
         namespace: named.namespace.clone(),
@@ -134,9 +129,24 @@ pub fn loaded_into(
     Ok(loaded)
 }
 
+/// Adds what is assumed to exist and is on none of these sides.
+pub fn assume(
+    sides: &mut [&mut toolcrib_compile::Inputs],
+    assumed: AssumedArgs,
+) -> Result<(), Failure> {
+    // Services first: the Secret of a Surface without its Service is not looked for.
+    if assumed.services {
+        assume_services(sides);
+    }
+    if assumed.secrets {
+        assume_secrets(sides)?;
+    }
+    Ok(())
+}
+
 /// Adds the Secrets that objects refer to and that are on none of these sides, in the form that
 /// their users need: Secrets are often kept apart from the files.
-pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) -> Result<(), Failure> {
+fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) -> Result<(), Failure> {
     // No bound is needed: nothing is read for a key, and the files with the keys are in memory.
     let mut fetch = Fetch::new(usize::MAX);
     loop {
@@ -167,9 +177,9 @@ pub fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) -> Result<(),
 
 /// Adds the Services that Surfaces name: another team may keep them. Their pods are unknown, so a
 /// NetworkPolicy is not narrowed to them.
-fn assume_services(inputs: &mut toolcrib_compile::Inputs) {
+fn assume_services(sides: &mut [&mut toolcrib_compile::Inputs]) {
     let mut wanted: BTreeMap<ObjectRef, ServiceFacts> = BTreeMap::new();
-    for (key, surface) in inputs.surfaces() {
+    for (key, surface) in sides.iter().flat_map(|inputs| inputs.surfaces()) {
         if let Some(target) = &surface.spec.service {
             let service = ObjectRef::new(key.namespace.clone(), target.name.clone());
             let facts = wanted.entry(service).or_default();
@@ -179,8 +189,13 @@ fn assume_services(inputs: &mut toolcrib_compile::Inputs) {
         }
     }
     for (service, facts) in wanted {
-        if inputs.service(&service).is_none() {
-            inputs.set_service(service, facts);
+        if sides
+            .iter()
+            .all(|inputs| inputs.service(&service).is_none())
+        {
+            for inputs in sides.iter_mut() {
+                inputs.set_service(service.clone(), facts.clone());
+            }
         }
     }
 }

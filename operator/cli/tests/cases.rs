@@ -16,12 +16,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use common::{lines, run, suite, text};
+use common::{folder, lines, run, suite, text};
 use toolcrib_golden::{cases, here, says_what_to_do};
 
 fn main() -> ExitCode {
     suite(here!(), "cases", check)
         .test("each_message_says_what_to_do", each_message_says_what_to_do)
+        .test(
+            "advice_without_a_cluster_names_flags_of_the_verb",
+            advice_without_a_cluster_names_flags_of_the_verb,
+        )
         .run()
 }
 
@@ -43,6 +47,53 @@ fn each_message_says_what_to_do() {
     }
     let lines = without.join("\n");
     assert!(lines.is_empty(), "say what to do:\n{lines}");
+}
+
+/// Asks each verb that reads a cluster, without a kubeconfig.
+fn advice_without_a_cluster_names_flags_of_the_verb() {
+    let here = folder("cases/services-elsewhere");
+    for line in [
+        "compile",
+        "explain otter",
+        "inspect pond",
+        "tree",
+        "plan -f objects.yaml",
+        "audit",
+        "suspend otter",
+        "resume otter",
+        "surface discover pond --in-cluster",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let said = text(&run(&here, &words).stderr);
+        let verb: Vec<&str> = words
+            .iter()
+            .copied()
+            .take(if words[0] == "surface" { 2 } else { 1 })
+            .chain(["--help"])
+            .collect();
+        let help = text(&run(&here, &verb).stdout);
+        assert!(
+            said.starts_with("error: no cluster to ask: "),
+            "{line}: {said}"
+        );
+        assert!(
+            said.contains(" a kubeconfig with --kubeconfig"),
+            "{line}: {said}"
+        );
+        let flags = said.split([' ', ',', ':']).filter(|it| it.starts_with('-'));
+        for flag in flags.filter(|flag| !words.contains(flag)) {
+            let named = |word: &str| word.trim_end_matches(',') == flag;
+            assert!(
+                help.split_whitespace().any(named),
+                "{line}: no {flag}: {said}"
+            );
+        }
+        // A flag that the line has already helps nobody.
+        let repeated = words
+            .iter()
+            .any(|word| said.contains(&format!("with {word}")));
+        assert!(!repeated, "{line}: {said}");
+    }
 }
 
 fn check(case: &Path) -> BTreeMap<PathBuf, String> {

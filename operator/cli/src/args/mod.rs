@@ -166,18 +166,25 @@ pub struct SourceArgs {
     /// may be repeated. Without it, the cluster is read with your own rights
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// With -f: assume that Secrets outside the files exist as their users need them, for Secrets
-    /// that are kept elsewhere
-    #[arg(long, requires = "paths")]
-    pub assume_secrets: bool,
-    /// With -f: assume that Services outside the files exist with the ports that surfaces name,
-    /// for Services of another team
-    #[arg(long, requires = "paths")]
-    pub assume_services: bool,
+    #[command(flatten)]
+    pub assumed: AssumedArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
     #[command(flatten)]
     pub operator: OperatorArgs,
+}
+
+/// What is taken to exist although no file holds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ClapArgs)]
+pub struct AssumedArgs {
+    /// With -f: assume that Secrets outside the files exist as their users need them, for Secrets
+    /// that are kept elsewhere. `test` and `plan --against` always do
+    #[arg(long = "assume-secrets", requires = "paths")]
+    pub secrets: bool,
+    /// With -f: assume that Services outside the files exist with the ports that surfaces name,
+    /// for Services of another team
+    #[arg(long = "assume-services", requires = "paths")]
+    pub services: bool,
 }
 
 /// The cluster, as in kubectl.
@@ -284,6 +291,8 @@ pub struct TreeArgs {
 pub struct PlanArgs {
     #[command(flatten)]
     pub files: FileArgs,
+    #[command(flatten)]
+    pub assumed: AssumedArgs,
     /// Files or folders with the objects that are in force now; may be repeated. Without it, the
     /// cluster is read with your own rights
     #[arg(long, value_name = "PATH", conflicts_with_all = ["context", "kubeconfig", "impersonate", "all_namespaces"])]
@@ -315,6 +324,8 @@ pub struct PlanArgs {
 pub struct TestArgs {
     #[command(flatten)]
     pub files: FileArgs,
+    #[command(flatten)]
+    pub assumed: AssumedArgs,
     /// The time of the calls, such as 2026-12-31T08:00:00Z; without it, now
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub now: Option<Timestamp>,

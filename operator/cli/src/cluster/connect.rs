@@ -32,6 +32,29 @@ pub struct Session {
     operator: OperatorArgs,
 }
 
+/// What a command can read instead of a cluster, for the advice to a user who has named none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutCluster {
+    /// Objects from files.
+    Files,
+    /// For `plan`: the objects before the change, from files.
+    Against,
+    /// For `audit`: records from files.
+    Records,
+    Nothing,
+}
+
+impl WithoutCluster {
+    fn advice(self) -> &'static str {
+        match self {
+            WithoutCluster::Files => "name files with -f, or ",
+            WithoutCluster::Against => "name the files that are in force now with --against, or ",
+            WithoutCluster::Records => "name files of a record with -f, or ",
+            WithoutCluster::Nothing => "name ",
+        }
+    }
+}
+
 /// Limit on all reads of one command. A large cluster takes less.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -39,14 +62,18 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Session {
-    pub fn open(args: &ClusterArgs, operator: &OperatorArgs) -> Result<Self, Failure> {
+    pub fn open(
+        args: &ClusterArgs,
+        operator: &OperatorArgs,
+        instead: WithoutCluster,
+    ) -> Result<Self, Failure> {
         tls::provide()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
         let mut config = runtime
-            .block_on(config(&args.connection))
+            .block_on(config(&args.connection, instead))
             .map_err(Failure::Usage)?;
         if let Some(user) = &args.connection.impersonate {
             config.auth_info.impersonate = Some(user.clone());
@@ -192,7 +219,7 @@ fn client(runtime: &tokio::runtime::Runtime, config: Config) -> anyhow::Result<C
 }
 
 /// Reads `--kubeconfig`, else KUBECONFIG, else ~/.kube/config, else the configuration of this pod.
-async fn config(args: &ConnectionArgs) -> anyhow::Result<Config> {
+async fn config(args: &ConnectionArgs, instead: WithoutCluster) -> anyhow::Result<Config> {
     let options = KubeConfigOptions {
         context: args.context.clone(),
         cluster: None,
@@ -212,8 +239,10 @@ async fn config(args: &ConnectionArgs) -> anyhow::Result<Config> {
         }
         Err(error) => Err(error),
     };
-    found.context(
-        "no cluster to ask: name files with -f (with plan, --against too), or a kubeconfig with --kubeconfig or KUBECONFIG, \
-         and a context of it with --context",
-    )
+    found.with_context(|| {
+        format!(
+            "no cluster to ask: {}a kubeconfig with --kubeconfig or KUBECONFIG, and a context of it with --context",
+            instead.advice()
+        )
+    })
 }

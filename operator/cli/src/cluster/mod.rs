@@ -33,7 +33,7 @@ use toolcrib_crds::{
 use crate::args::OperatorArgs;
 
 pub use agents::{AgentState, PodCounts, SuspensionChange};
-pub use connect::Session;
+pub use connect::{Session, WithoutCluster};
 pub use logs::LogPart;
 pub use pods::PodFacts;
 pub use read::Scope;

@@ -14,7 +14,7 @@ use crate::authoring::mcp::client::Server;
 use crate::authoring::openapi::Address;
 use crate::authoring::wrapped;
 use crate::authoring::wrapped::WRAPPED_PORT;
-use crate::cluster::{Conflicts, Session, StoredSurface};
+use crate::cluster::{Conflicts, Session, StoredSurface, WithoutCluster};
 use crate::failure::Failure;
 
 pub fn discover(args: &DiscoverArgs, headers: HeaderMap) -> Result<ExitCode, Failure> {
@@ -28,7 +28,7 @@ pub fn discover(args: &DiscoverArgs, headers: HeaderMap) -> Result<ExitCode, Fai
         all_namespaces: false,
         connection: args.connection.clone(),
     };
-    let session = Session::open(&cluster, &OperatorArgs::default())?;
+    let session = Session::open(&cluster, &OperatorArgs::default(), WithoutCluster::Nothing)?;
     let key = ObjectRef::new(session.default_namespace(), args.name.as_str());
     let held = session.surface(&key)?;
     let reviewed = held.as_ref().map(|held| &held.surface);

@@ -11,8 +11,8 @@ use toolcrib_compile::{
 
 use crate::print::Output;
 use crate::{
-    args::PlanArgs,
-    cluster::{Scope, Session},
+    args::{AssumedArgs, PlanArgs},
+    cluster::{Scope, Session, WithoutCluster},
     failure::Failure,
     operator,
     print::{self, Color},
@@ -94,7 +94,11 @@ fn against_files(args: &PlanArgs) -> Result<LoadedSides, Failure> {
     } else {
         before.overlaid(&files.inputs)
     };
-    sources::assume_secrets(&mut [&mut before, &mut after])?;
+    let assumed = AssumedArgs {
+        secrets: true,
+        ..args.assumed
+    };
+    sources::assume(&mut [&mut before, &mut after], assumed)?;
     Ok((files, before, after))
 }
 
@@ -102,7 +106,7 @@ fn against_files(args: &PlanArgs) -> Result<LoadedSides, Failure> {
 /// namespaces are read if the user may read them.
 fn against_cluster(args: &PlanArgs) -> Result<LoadedSides, Failure> {
     sources::exist(&args.files.paths)?;
-    let session = Session::open(&args.cluster, &args.files.operator)?;
+    let session = Session::open(&args.cluster, &args.files.operator, WithoutCluster::Against)?;
     let files = sources::loaded_into(
         &args.files.paths,
         Some(session.default_namespace()),
@@ -115,12 +119,13 @@ fn against_cluster(args: &PlanArgs) -> Result<LoadedSides, Failure> {
         session.read_widely(touched.clone(), Some(&files.inputs))?
     };
     cluster.print_notes();
-    let before = cluster.loaded.inputs;
-    let after = if args.prune {
+    let mut before = cluster.loaded.inputs;
+    let mut after = if args.prune {
         before.without_ours(&touched).overlaid(&files.inputs)
     } else {
         before.overlaid(&files.inputs)
     };
+    sources::assume(&mut [&mut before, &mut after], args.assumed)?;
     Ok((files, before, after))
 }
 

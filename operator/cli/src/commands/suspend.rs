@@ -8,7 +8,7 @@ use toolcrib_bounds::count;
 use toolcrib_compile::ObjectRef;
 
 use crate::args::{AgentsArgs, ClusterArgs, OperatorArgs, SuspendArgs};
-use crate::cluster::{AgentState, PodCounts, Session, SuspensionChange};
+use crate::cluster::{AgentState, PodCounts, Session, SuspensionChange, WithoutCluster};
 use crate::failure::Failure;
 use crate::print;
 
@@ -33,7 +33,7 @@ fn run(args: &AgentsArgs, change: &SuspensionChange) -> Result<ExitCode, Failure
         all_namespaces: false,
         connection: args.connection.clone(),
     };
-    let session = Session::open(&cluster, &OperatorArgs::default())?;
+    let session = Session::open(&cluster, &OperatorArgs::default(), WithoutCluster::Nothing)?;
     let namespace = session.default_namespace().to_owned();
     let agents = match &args.agent {
         Some(name) => vec![session.agent_state(&ObjectRef::new(&*namespace, &**name))?],
@@ -147,7 +147,7 @@ fn changed(agent: &AgentState, change: &SuspensionChange, pods: Option<PodCounts
             count_of(running)
         ),
         (Some(PodCounts { running, in_force }), SuspensionChange::Resume) => format!(
-            "{}, {in_force} of them loaded it; the kubelet brings it to the others within a minute or two",
+            "{}, {in_force} of them loaded it; the others follow within seconds, or when the kubelet next reads their files if the chart's hints.enabled is false",
             count_of(running)
         ),
     };
@@ -215,7 +215,7 @@ mod tests {
         );
         assert!(
             line(&SuspensionChange::Resume, pods(1, 0))
-                .contains("1 pod, 0 of them loaded it; the kubelet")
+                .contains("1 pod, 0 of them loaded it; the others follow within seconds")
         );
         assert!(line(&suspend, None).ends_with("`kubectl get agent otter -n pond`"));
     }

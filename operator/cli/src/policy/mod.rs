@@ -18,7 +18,11 @@ use serde_json::Value;
 use toolcrib_compile::{Compilation, LoadResult, ObjectRef, Origin, compile};
 
 use crate::print::Output;
-use crate::{args::TestArgs, failure::Failure, print, sources};
+use crate::{
+    args::{AssumedArgs, TestArgs},
+    failure::Failure,
+    print, sources,
+};
 use file::{Case, ToolTest};
 use verdict::Difference;
 
@@ -44,7 +48,11 @@ struct Report {
 
 pub fn test(args: &TestArgs) -> Result<ExitCode, Failure> {
     let mut loaded = sources::loaded(&args.files)?;
-    sources::assume_secrets(&mut [&mut loaded.inputs])?;
+    let assumed = AssumedArgs {
+        secrets: true,
+        ..args.assumed
+    };
+    sources::assume(&mut [&mut loaded.inputs], assumed)?;
     let tests = file::tests(&loaded).map_err(Failure::Usage)?;
     if tests.is_empty() {
         return Err(Failure::usage(format_args!(

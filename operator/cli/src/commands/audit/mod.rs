@@ -18,7 +18,7 @@ use self::columns::{
 };
 use self::summary::{Summary, TOOL_HEADER};
 use crate::args::{AuditOutput, AuditQuery, OperatorArgs};
-use crate::cluster::{LogPart, PodFacts, Session};
+use crate::cluster::{LogPart, PodFacts, Session, WithoutCluster};
 use crate::failure::Failure;
 use crate::print;
 use crate::record::{
@@ -55,7 +55,11 @@ fn from_files(query: &AuditQuery, report: &mut Report<'_>) -> Result<Statistics,
 }
 
 fn from_logs(query: &AuditQuery, report: &mut Report<'_>) -> Result<Statistics, Failure> {
-    let session = Session::open(&query.cluster, &OperatorArgs::default())?;
+    let session = Session::open(
+        &query.cluster,
+        &OperatorArgs::default(),
+        WithoutCluster::Records,
+    )?;
     let pods = session.mediated_pods(query.agent.as_deref())?;
     let mut all = Statistics::default();
     let mut readers: Vec<Option<(Splitter, Joiner)>> = pods.iter().map(|_| None).collect();
