@@ -259,6 +259,10 @@ pub struct AgentStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub credentials_revision: Option<String>,
+    /// The ClusterToolPolicies that restrict the agent, in name order; the first 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 253)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub policies: Vec<String>,
     /// The network restriction of the agent's pods. Left out while it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,

@@ -196,7 +196,14 @@ macro_rules! conditioned {
     )+};
 }
 
-conditioned!(Agent, ModelProvider, Surface, ToolDefaults, ToolGrant);
+conditioned!(
+    Agent,
+    ClusterToolPolicy,
+    ModelProvider,
+    Surface,
+    ToolDefaults,
+    ToolGrant
+);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, words};
+use crate::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant, words};
 
 pub const GROUP: &str = "toolcrib.dev";
 pub const VERSION: &str = "v1alpha1";
@@ -14,6 +14,7 @@ pub const VERSION: &str = "v1alpha1";
 pub fn definitions() -> Vec<CustomResourceDefinition> {
     let mut definitions = vec![
         Agent::crd(),
+        ClusterToolPolicy::crd(),
         ModelProvider::crd(),
         Surface::crd(),
         ToolDefaults::crd(),

@@ -19,6 +19,7 @@ mod admitted;
 mod agent;
 mod arguments;
 mod authority;
+mod cluster_tool_policy;
 mod conditions;
 mod decode;
 mod definitions;
@@ -43,6 +44,9 @@ pub use agent::{
 };
 pub use arguments::ArgumentRules;
 pub use authority::{ConditionRule, FeedRule, SurfaceName, ToolRule};
+pub use cluster_tool_policy::{
+    ClusterToolPolicy, ClusterToolPolicySpec, ClusterToolPolicyStatus, DenyRule, NamespacedName,
+};
 pub use conditions::{
     ConditionStatus, ConditionType, HasConditions, ReasonName, StateReason, condition, set,
 };

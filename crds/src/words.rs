@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 
 /// A pattern of our types, and the instruction for a text that does not match.
-const PATTERNS: [(&str, &str); 12] = [
+const PATTERNS: [(&str, &str); 13] = [
     (
         r"^[^\x00-\x1f\x7f]+$",
         "write one line for the model, without line breaks and control characters",
@@ -52,6 +52,10 @@ const PATTERNS: [(&str, &str); 12] = [
     (
         "^sha256:[0-9a-f]{64}$",
         "write sha256: and 64 hexadecimal digits in small letters, as status.descriptorDigest of the Surface has them",
+    ),
+    (
+        "^([a-z0-9]([-.a-z0-9]*[a-z0-9])?|\\[[0-9a-f:.]+\\])(:[0-9]{1,5})?$",
+        "write a host in small letters, with a port or without, such as api.example.com:443",
     ),
     (
         "^([0-9]{1,9}(ms|s|m|h)){1,4}$",

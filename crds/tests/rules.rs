@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::Value;
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, refusals};
+use toolcrib_crds::{
+    Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant, refusals,
+};
 use toolcrib_golden::{Suite, cases};
 
 /// Decodes an object with our own types: every admitted object must be decodable.
@@ -19,6 +21,7 @@ fn decodes(kind: &str, text: &str) -> Result<(), String> {
     }
     match kind {
         "Agent" => as_kind::<Agent>(text),
+        "ClusterToolPolicy" => as_kind::<ClusterToolPolicy>(text),
         "ModelProvider" => as_kind::<ModelProvider>(text),
         "Surface" => as_kind::<Surface>(text),
         "ToolDefaults" => as_kind::<ToolDefaults>(text),

@@ -58,6 +58,7 @@ fn uninstalling_keeps_the_definitions_and_blocks_nothing() -> Result<()> {
     let kept = names(&platform, &["customresourcedefinitions"])?;
     for kind in [
         "agents",
+        "clustertoolpolicies",
         "modelproviders",
         "surfaces",
         "tooldefaults",

@@ -65,6 +65,7 @@ pub const KINDS: &[&str] = &[
     "ToolGrant",
     "ToolDefaults",
     "ModelProvider",
+    "ClusterToolPolicy",
 ];
 const RECONCILE_OUTCOMES: &[&str] = &["ok", "waiting", "failed", "panicked", "timeout"];
 /// Object and verb of each write that the controller makes.

@@ -11,6 +11,7 @@ pub mod arguments;
 mod buffer;
 pub mod ca;
 pub mod digest;
+pub mod glob;
 pub mod headers;
 pub mod json;
 pub mod names;

@@ -66,6 +66,8 @@ fn deleting_a_grant_revokes_the_tool_in_the_running_pod() -> Result<()> {
         "no container was restarted"
     );
 
+    a_policy_of_the_cluster_restricts_it(&desk)?;
+
     // Without its Agent the pod has no access.
     desk.platform
         .kubectl(&["delete", "agent", "analyst", "--namespace", &desk.namespace])?;
@@ -96,6 +98,59 @@ fn deleting_a_grant_revokes_the_tool_in_the_running_pod() -> Result<()> {
         "another agent is affected"
     );
     desk.passed()
+}
+
+/// A policy takes the tools of the agent, stops the agent, and gives all back when it is deleted.
+fn a_policy_of_the_cluster_restricts_it(desk: &Desk) -> Result<()> {
+    let policy = |restriction: &str| {
+        format!(
+            "apiVersion: toolcrib.dev/v1alpha1
+kind: ClusterToolPolicy
+metadata: {{name: {0}-analyst}}
+spec: {{agents: [{{namespace: {0}, name: analyst}}], {restriction}}}
+",
+            desk.namespace
+        )
+    };
+    let deny = format!(
+        "deny: [{{surface: {{namespace: {}, name: trading-api}}}}]",
+        desk.namespace
+    );
+    desk.platform.apply(&policy(&deny))?;
+    let denied = Instant::now();
+    desk.platform
+        .eventually("the tool to be denied", HINTED, || {
+            let answer = desk.ask("analyst", "What is my market context?")?;
+            Ok(PollResult::when(
+                answer.trim() == "I was offered these tools: local_clock",
+                answer,
+            ))
+        })?;
+    println!(
+        "denied by a policy after {:.1} s",
+        denied.elapsed().as_secs_f64()
+    );
+    desk.platform.apply(&policy("suspend: true"))?;
+    let stopped = Instant::now();
+    desk.platform
+        .eventually("the agent to be stopped", HINTED, || {
+            let answer = desk.ask("analyst", "What is my market context?");
+            Ok(PollResult::when(answer.is_err(), format!("{answer:?}")))
+        })?;
+    println!(
+        "stopped by a policy after {:.1} s",
+        stopped.elapsed().as_secs_f64()
+    );
+    let policy = format!("{}-analyst", desk.namespace);
+    desk.platform
+        .kubectl(&["delete", "clustertoolpolicy", &policy])?;
+    desk.platform
+        .eventually("the tool to be back", HINTED, || {
+            let answer = desk.ask("analyst", "What is my market context?");
+            let back = answer.as_ref().is_ok_and(|it| it.contains("analyst"));
+            Ok(PollResult::when(back, format!("{answer:?}")))
+        })
+        .map(drop)
 }
 
 /// Values that change when a container of the pod is restarted.

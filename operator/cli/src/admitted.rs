@@ -37,6 +37,9 @@ pub fn admitted(mut loaded: LoadResult) -> LoadResult {
     for (key, object) in inputs.providers() {
         look(Kind::ModelProvider, key, text(object));
     }
+    for (key, object) in inputs.policies() {
+        look(Kind::ClusterToolPolicy, key, text(object));
+    }
     let mut found = Diagnostics::default();
     found.extend(loaded.diagnostics.drain(..));
     for (subject, refusals) in refused {

@@ -17,6 +17,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -33,12 +34,13 @@ const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
 const API_SERVER: &str = "kubernetes";
 
 /// Kinds that compile reads, and their plurals.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 9] = [
     ("Surface", "surfaces"),
     ("Agent", "agents"),
     ("ToolGrant", "toolgrants"),
     ("ToolDefaults", "tooldefaults"),
     ("ModelProvider", "modelproviders"),
+    ("ClusterToolPolicy", "clustertoolpolicies"),
     ("Service", "services"),
     ("Secret", "secrets"),
     ("ConfigMap", "configmaps"),
@@ -431,4 +433,57 @@ async fn unreadable_objects_are_reported() {
         stderr.contains("you may not list surfaces in namespace default"),
         "{stderr}"
     );
+}
+
+/// A user that may read all but the policies. It has no group to which the chart gives that.
+#[tokio::test]
+async fn without_the_policies_there_is_no_answer() {
+    const USER: &str = "system:anonymous";
+    const NAME: &str = "online-reads-all-but-policies";
+    let client = client().await;
+    define(&client).await;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": NAME},
+        "rules": [{
+            "apiGroups": ["toolcrib.dev"], "verbs": ["get", "list"],
+            "resources": ["surfaces", "agents", "toolgrants", "tooldefaults", "modelproviders"],
+        }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": NAME},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
+    });
+    let roles = Api::<ClusterRole>::all(client.clone());
+    let bindings = Api::<ClusterRoleBinding>::all(client.clone());
+    let mine = PatchParams::apply("online").force();
+    roles
+        .patch(NAME, &mine, &Patch::Apply(&role))
+        .await
+        .unwrap();
+    bindings
+        .patch(NAME, &mine, &Patch::Apply(&binding))
+        .await
+        .unwrap();
+
+    // The authorizer learns of a binding by its watch.
+    let begin = Instant::now();
+    let stderr = loop {
+        let output = toolcrib(&["explain", "otter", "-n", "default", "--as", USER]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        if !stderr.contains("you may not list surfaces") || begin.elapsed() > DEADLINE {
+            break stderr;
+        }
+    };
+    assert!(
+        stderr.contains("you may not list the ClusterToolPolicies")
+            && stderr.contains("policies.readable"),
+        "{stderr}"
+    );
+    let deletion = DeleteParams::default();
+    bindings.delete(NAME, &deletion).await.unwrap();
+    roles.delete(NAME, &deletion).await.unwrap();
 }

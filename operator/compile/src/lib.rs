@@ -37,12 +37,16 @@ pub use compilation::{
     Compilation, CredentialKind, FeedSummary, GrantSource, Object, ObjectKind, Role, RuleSummary,
     Source, SourceState, ToolSummary, WithheldItem,
 };
-pub use compile::check::{check_defaults, check_grant, check_provider, check_surface};
+pub use compile::check::{
+    check_defaults, check_grant, check_policy, check_provider, check_surface,
+};
+pub use compile::policies::policy_matches;
 pub use compile::suspension::{MAX_SUSPEND_REASON, suspend_reason};
 pub use compile::{compile, compile_all};
 pub use diagnostics::code::{Code, Concern, Severity};
 pub use diagnostics::report::{
-    GrantReport, ProviderReport, SurfaceReport, all_not_accepted, not_accepted, not_resolved,
+    GrantReport, PolicyReport, ProviderReport, SurfaceReport, all_not_accepted, not_accepted,
+    not_resolved,
 };
 pub use diagnostics::{Diagnostic, Diagnostics, Kind, Subject};
 pub use load::yaml;

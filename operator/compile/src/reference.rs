@@ -32,6 +32,10 @@ pub(crate) fn surface_key(agent: &ObjectRef, entry: &AgentSurface) -> ObjectRef 
 
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            // An object of the whole cluster.
+            return f.write_str(&self.name);
+        }
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }

@@ -17,8 +17,8 @@ use serde::Deserialize as _;
 use serde_json::value::RawValue;
 use toolcrib_compile::{
     Compilation, ConfigMapFacts, Diagnostic, Files, Inputs, Kind, LastGood, LoadResult, Network,
-    ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults, check_grant, check_provider,
-    check_surface, compile_all, digest, load, materialize, render,
+    ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults, check_grant, check_policy,
+    check_provider, check_surface, compile_all, digest, load, materialize, render,
 };
 use toolcrib_golden::{Suite, cases, expect, here, says_what_to_do};
 
@@ -300,6 +300,15 @@ fn describe_others(out: &mut String, inputs: &Inputs, diagnostics: &mut Vec<Diag
         let report = check_provider(inputs, key).expect("is there");
         let facts = format!("keys {}, consumers {}", report.keys, report.consumers);
         show(Kind::ModelProvider, key, facts);
+        diagnostics.extend(report.diagnostics);
+    }
+    for (key, _) in inputs.policies() {
+        let report = check_policy(inputs, key).expect("is there");
+        show(
+            Kind::ClusterToolPolicy,
+            key,
+            format!("agents {}", report.agents),
+        );
         diagnostics.extend(report.diagnostics);
     }
 }

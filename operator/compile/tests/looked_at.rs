@@ -10,10 +10,10 @@ use proptest::sample::{Index, select};
 use serde::de::DeserializeOwned;
 use toolcrib_compile::{
     Fetch, Inputs, Key, Keys, Kind, MOST_ROUNDS, ObjectRef, Objects, Presence, Recorder, Settings,
-    Subject, SyncProof, check_defaults, check_grant, check_provider, check_surface, compile,
-    explain_tool, inspect_surface, load,
+    Subject, SyncProof, check_defaults, check_grant, check_policy, check_provider, check_surface,
+    compile, explain_tool, inspect_surface, load,
 };
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use worlds::{OBJECTS, World, world};
 
 /// One change of one object.
@@ -41,6 +41,7 @@ fn keys(name: &str, text: &str) -> BTreeSet<Key> {
         Kind::ToolGrant => of::<ToolGrant>(text),
         Kind::ToolDefaults => of::<ToolDefaults>(text),
         Kind::ModelProvider => of::<ModelProvider>(text),
+        Kind::ClusterToolPolicy => of::<ClusterToolPolicy>(text),
         Kind::Service => of::<Service>(text),
         Kind::Secret | Kind::ConfigMap | Kind::Namespace => None,
     };
@@ -84,6 +85,7 @@ fn answer(inputs: &Inputs, kind: Kind, key: &ObjectRef) -> (String, BTreeSet<Key
         Kind::ToolGrant => format!("{:?}", check_grant(objects, key)),
         Kind::ToolDefaults => format!("{:?}", check_defaults(objects, key)),
         Kind::ModelProvider => format!("{:?}", check_provider(objects, key)),
+        Kind::ClusterToolPolicy => format!("{:?}", check_policy(objects, key)),
         Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => String::new(),
     };
     (answer, recorder.looked_at())
@@ -119,6 +121,7 @@ fn copy(from: &Inputs, into: &mut Inputs, key: &Key) {
                         .into_iter()
                         .for_each(|it| into.set_provider(it));
                 }
+                Kind::ClusterToolPolicy => copy(from, into, &Key::policies()),
                 Kind::Service => {
                     let found = from.service(key);
                     found
@@ -155,6 +158,18 @@ fn copy(from: &Inputs, into: &mut Inputs, key: &Key) {
         Key::In(Kind::Agent, namespace) => {
             let agents = from.agents_in(namespace).into_iter();
             agents.for_each(|(_, agent)| into.set_agent(agent));
+        }
+        Key::In(Kind::ClusterToolPolicy, _) => {
+            let policies = Objects::policies(from).into_iter();
+            policies.for_each(|(_, policy)| into.set_policy(policy));
+            for (key, why) in from.unreadable_policies() {
+                into.set_undecodable(Kind::ClusterToolPolicy, key, why);
+            }
+        }
+        Key::AllAgents => {
+            for key in from.all_agents() {
+                copy(from, into, &Key::Object(Kind::Agent, key));
+            }
         }
         Key::In(kind, namespace) => {
             for name in from.names_in(*kind, namespace) {
@@ -240,7 +255,8 @@ proptest! {
                 Kind::ToolGrant => format!("{:?}", check_grant(inputs, &key)),
                 Kind::ToolDefaults => format!("{:?}", check_defaults(inputs, &key)),
                 Kind::ModelProvider => format!("{:?}", check_provider(inputs, &key)),
-                Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => String::new(),
+                Kind::ClusterToolPolicy => format!("{:?}", check_policy(inputs, &key)),
+        Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => String::new(),
             };
             prop_assert_eq!(result(&read), result(&all));
         }

@@ -10,7 +10,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use toolcrib_compile::{
     Compilation, Effect, Inputs, LastGood, LoadResult, ObjectRef, Presence, SecretKeyRef, Settings,
-    comparable, compile, compile_all, floor, load, materialize, plan,
+    comparable, compile, compile_all, floor, load, materialize, plan, takes_away,
 };
 use toolcrib_manifest::{Rule, SecretText};
 
@@ -189,6 +189,25 @@ fn grant() -> impl Strategy<Value = (Vec<&'static str>, String, &'static str)> {
     (agents, rules(), time)
 }
 
+fn policy() -> impl Strategy<Value = String> {
+    let reach = prop::sample::select(vec![
+        "",
+        "",
+        "agents: [{namespace: pond, name: otter}], ",
+        "namespaceSelector: {matchExpressions: [{key: team, operator: Exists}]}, ",
+    ]);
+    let restriction = prop::sample::select(vec![
+        "maxTier: ReadOnly",
+        "maxTier: Workspace, trustTiersOf: {}",
+        "maxTier: Elevated",
+        "deny: [{surface: {namespace: pond, name: fish}}]",
+        "deny: [{host: fish.pond.svc}, {surface: {namespace: lake, name: news}, tools: ['*a*']}]",
+        "suspend: true",
+        "suspend: false",
+    ]);
+    (reach, restriction).prop_map(|(reach, restriction)| format!("{{{reach}{restriction}}}"))
+}
+
 fn secret() -> impl Strategy<Value = Option<&'static str>> {
     prop::option::weighted(
         0.8,
@@ -279,6 +298,24 @@ proptest! {
             let had = before.get(&agent).map(rules_of).unwrap_or_default();
             let has = rules_of(&after);
             prop_assert!(has.is_subset(&had), "without {removed}, {agent} gains {:?}", has.difference(&had));
+        }
+    }
+
+    /// A policy gives no agent a tool, a rule, a feed, a provider or a destination, whatever it says.
+    #[test]
+    fn adding_a_policy_never_allows_a_call(world in world(), policies in vec(policy(), 1..3)) {
+        let before = compile_world(&world);
+        let mut more = world;
+        for (index, spec) in policies.iter().enumerate() {
+            let name = format!("p{index}");
+            more.insert(format!("policy {name}"), ours("ClusterToolPolicy", &name, "", spec));
+        }
+        for (agent, after) in compile_world(&more) {
+            let before = &before[&agent];
+            for (has, had) in [(tools(&after), tools(before)), (rules_of(&after), rules_of(before))] {
+                prop_assert!(has.is_subset(&had), "{policies:?} give {agent} {:?}", has.difference(&had));
+            }
+            prop_assert!(!takes_away(&floor(&after), &floor(before)), "{policies:?} give {agent} something");
         }
     }
 

@@ -79,7 +79,7 @@ pub async fn lead(
     context.leadership.set(true);
     // Before any compilation. Later suspensions are published as their events come.
     for agent in context.stores.agents.all() {
-        if let Some(key) = agent.suspended_agent() {
+        for key in agent.suspended_agents(&context.stores) {
             context.publish(&key, Access::Suspended, None);
         }
     }

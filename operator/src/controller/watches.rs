@@ -76,6 +76,13 @@ pub fn start(context: &Arc<Context>, tasks: &mut JoinSet<()>) {
         context,
         tasks,
         &client,
+        Kind::ClusterToolPolicy,
+        &context.stores.policies,
+    );
+    decoded(
+        context,
+        tasks,
+        &client,
         Kind::Service,
         &context.stores.services,
     );
@@ -157,11 +164,7 @@ fn decoded<K>(
     kind: Kind,
     store: &Store<DecodedObject<K>>,
 ) where
-    K: KindWithStatus
-        + Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Send
-        + Sync
-        + 'static,
+    K: KindWithStatus + Send + Sync + 'static,
     DecodedObject<K>: WatchedObject,
 {
     let context = Arc::clone(context);
@@ -203,7 +206,7 @@ fn decoded<K>(
                 let Some(key) = writer.next_to_read() else {
                     break;
                 };
-                let api: Api<DecodedObject<K>> = Api::namespaced(client.clone(), &key.namespace);
+                let api = K::api(&client, &key.namespace);
                 // Lists a single object, which needs no further right.
                 let one = ListParams::default().fields(&format!("metadata.name={}", key.name));
                 match api.list(&one).await {
@@ -251,11 +254,14 @@ where
             );
         }
         context.changed(change);
+        K::remember(change, &context.stores);
         if context.leading()
-            && let Some(agent) = change.new.as_ref().and_then(|new| new.suspended_agent())
+            && let Some(new) = &change.new
         {
             // Known without compiling, so it waits for no other work.
-            context.publish(&agent, Access::Suspended, Some(now));
+            for agent in new.suspended_agents(&context.stores) {
+                context.publish(&agent, Access::Suspended, Some(now));
+            }
         }
         let affected = affected(change, &context.stores, &context.dependents);
         if context.leading() {

@@ -237,12 +237,13 @@ struct State {
 }
 
 /// The kinds whose bodies are kept.
-pub const KINDS: [Kind; 8] = [
+pub const KINDS: [Kind; 9] = [
     Kind::Surface,
     Kind::Agent,
     Kind::ToolGrant,
     Kind::ToolDefaults,
     Kind::ModelProvider,
+    Kind::ClusterToolPolicy,
     Kind::Service,
     Kind::Secret,
     Kind::ConfigMap,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
-use kube::Resource;
+use kube::{Api, Client, Resource};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -29,8 +29,9 @@ use toolcrib_compile::{
     Code, Inputs, Kind, MAX_SUSPEND_REASON, ObjectRef, left_out, names, too_heavy_text,
 };
 use toolcrib_crds::{
-    Agent, AgentSpec, AgentStatus, ModelProvider, ModelProviderStatus, Surface, SurfaceStatus,
-    ToolDefaults, ToolDefaultsStatus, ToolGrant, ToolGrantStatus,
+    Agent, AgentSpec, AgentStatus, ClusterToolPolicy, ClusterToolPolicyStatus, ModelProvider,
+    ModelProviderStatus, Surface, SurfaceStatus, ToolDefaults, ToolDefaultsStatus, ToolGrant,
+    ToolGrantStatus,
 };
 
 use super::budget::Shortage;
@@ -77,27 +78,35 @@ pub trait KindWithStatus:
     type Status: Serialize + DeserializeOwned;
 
     fn take_status(&mut self) -> Option<Self::Status>;
+
+    /// The API of its objects in a namespace. A kind of the whole cluster has no namespaces.
+    fn api(client: &Client, namespace: &str) -> Api<DecodedObject<Self>>;
 }
 
 macro_rules! whole {
-    ($($kind:ty => $status:ty),+ $(,)?) => {$(
+    ($($kind:ty => $status:ty, |$client:ident, $namespace:ident| $api:expr;)+) => {$(
         impl KindWithStatus for $kind {
             type Status = $status;
 
             fn take_status(&mut self) -> Option<$status> {
                 self.status.take()
             }
+
+            fn api($client: &Client, $namespace: &str) -> Api<DecodedObject<Self>> {
+                $api
+            }
         }
     )+};
 }
 
 whole! {
-    Agent => AgentStatus,
-    Surface => SurfaceStatus,
-    ToolGrant => ToolGrantStatus,
-    ToolDefaults => ToolDefaultsStatus,
-    ModelProvider => ModelProviderStatus,
-    Service => ServiceStatus,
+    Agent => AgentStatus, |client, namespace| Api::namespaced(client.clone(), namespace);
+    Surface => SurfaceStatus, |client, namespace| Api::namespaced(client.clone(), namespace);
+    ToolGrant => ToolGrantStatus, |client, namespace| Api::namespaced(client.clone(), namespace);
+    ToolDefaults => ToolDefaultsStatus, |client, namespace| Api::namespaced(client.clone(), namespace);
+    ModelProvider => ModelProviderStatus, |client, namespace| Api::namespaced(client.clone(), namespace);
+    ClusterToolPolicy => ClusterToolPolicyStatus, |client, _namespace| Api::all(client.clone());
+    Service => ServiceStatus, |client, namespace| Api::namespaced(client.clone(), namespace);
 }
 
 /// A watched object. `Err` if only its metadata can be decoded.

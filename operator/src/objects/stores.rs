@@ -6,14 +6,15 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Resource;
+use parking_lot::Mutex;
 use toolcrib_bounds::NAMESPACE_WEIGHT;
-use toolcrib_compile::{Key, Keys, Kind, ObjectRef, Presence, SyncProof};
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_compile::{Key, Keys, Kind, ObjectRef, Presence, SyncProof, policy_matches};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::budget::Budget;
 use super::decode::{DecodedObject, MetaOf};
 use super::metadata::ObjectMetadata;
-use super::store::{Store, StoreObject};
+use super::store::{Change, Store, StoreObject};
 
 /// Namespaces in which the operator may read and write Secrets and ConfigMaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,9 @@ pub struct Stores {
     pub grants: Store<DecodedObject<ToolGrant>>,
     pub defaults: Store<DecodedObject<ToolDefaults>>,
     pub providers: Store<DecodedObject<ModelProvider>>,
+    pub policies: Store<DecodedObject<ClusterToolPolicy>>,
+    /// The last form of each policy that could be read, by name.
+    last_policies: Arc<Mutex<BTreeMap<String, Arc<ClusterToolPolicy>>>>,
     pub services: Store<DecodedObject<Service>>,
     pub namespaces: Store<MetaOf<Namespace>>,
     pub pods: Store<ObjectMetadata<Pod>>,
@@ -58,6 +62,8 @@ impl Stores {
             grants: Store::with_lists(lists),
             defaults: Store::default(),
             providers: Store::default(),
+            policies: Store::default(),
+            last_policies: Arc::default(),
             services: Store::with_lists(lists),
             namespaces: Store::default(),
             pods: Store::default(),
@@ -83,11 +89,51 @@ impl Stores {
             (Kind::ToolGrant, self.grants.synced()),
             (Kind::ToolDefaults, self.defaults.synced()),
             (Kind::ModelProvider, self.providers.synced()),
+            (Kind::ClusterToolPolicy, self.policies.synced()),
             (Kind::Service, self.services.synced()),
         ]
         .into_iter()
         .filter_map(|(kind, synced)| synced.then_some(kind))
         .collect()
+    }
+
+    /// Remembers the new form of a policy that can be read, and forgets a policy that has ended.
+    pub fn remember(&self, change: &Change<DecodedObject<ClusterToolPolicy>>) {
+        let mut last = self.last_policies.lock();
+        if change.is_end() {
+            last.remove(&change.name);
+        }
+        if let Some(Ok(policy)) = change.new.as_ref().map(|new| &new.object) {
+            last.insert(change.name.clone(), Arc::clone(policy));
+        }
+    }
+
+    /// The form in which a policy is in force: its own, or the last that could be read.
+    pub fn policy_in_force(
+        &self,
+        stored: &DecodedObject<ClusterToolPolicy>,
+    ) -> Option<Arc<ClusterToolPolicy>> {
+        let Ok(policy) = &stored.object else {
+            let last = self.last_policies.lock();
+            let last = last.get(stored.id().name)?;
+            return (last.id().uid == stored.id().uid).then(|| Arc::clone(last));
+        };
+        Some(Arc::clone(policy))
+    }
+
+    /// Whether a policy suspends an agent.
+    pub fn is_suspended_by_policy(&self, agent: &ObjectRef) -> bool {
+        let policies = self.policies.all();
+        let mut policies = policies.iter().filter_map(|it| self.policy_in_force(it));
+        policies.any(|policy| policy.spec.is_suspending() && self.is_matched(&policy, agent))
+    }
+
+    /// Whether a policy matches an agent.
+    pub fn is_matched(&self, policy: &ClusterToolPolicy, agent: &ObjectRef) -> bool {
+        policy_matches(&policy.spec, agent, || {
+            let namespace = self.namespaces.get("", &agent.namespace)?;
+            Some(namespace.meta().labels.clone().unwrap_or_default())
+        })
     }
 
     /// The names of the kinds that are not listed yet, for `/readyz`.
@@ -114,7 +160,7 @@ fn lists<K: Keys>(object: &DecodedObject<K>) -> BTreeSet<Key> {
     let mut keys = object.map(|object| object.keys()).unwrap_or_default();
     keys.retain(|key| match key {
         Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::ServiceAt(_) => true,
-        Key::Object(..) | Key::In(..) => false,
+        Key::Object(..) | Key::In(..) | Key::AllAgents => false,
     });
     keys
 }

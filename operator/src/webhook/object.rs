@@ -12,7 +12,9 @@ use serde_json::value::RawValue;
 use toolcrib_bounds::json::nests_within;
 use toolcrib_compile::normalize::MAX_DEPTH;
 use toolcrib_compile::{Code, Inputs, Key, Keys as _, Kind, left_out, too_heavy_text};
-use toolcrib_crds::{Agent, HasConditions, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{
+    Agent, ClusterToolPolicy, HasConditions, ModelProvider, Surface, ToolDefaults, ToolGrant,
+};
 
 #[derive(Clone, Debug)]
 pub enum Object {
@@ -21,6 +23,7 @@ pub enum Object {
     ToolGrant(Arc<ToolGrant>),
     ToolDefaults(Arc<ToolDefaults>),
     ModelProvider(Arc<ModelProvider>),
+    ClusterToolPolicy(Arc<ClusterToolPolicy>),
 }
 
 /// Reasons why an object is not decoded. The texts quote none of its values.
@@ -44,6 +47,7 @@ pub fn kind(name: &str) -> Option<Kind> {
         Kind::ToolGrant,
         Kind::ToolDefaults,
         Kind::ModelProvider,
+        Kind::ClusterToolPolicy,
     ]
     .into_iter()
     .find(|kind| kind.name() == name)
@@ -72,6 +76,7 @@ impl Object {
             Kind::ToolGrant => parse(kind, text).map(Self::ToolGrant),
             Kind::ToolDefaults => parse(kind, text).map(Self::ToolDefaults),
             Kind::ModelProvider => parse(kind, text).map(Self::ModelProvider),
+            Kind::ClusterToolPolicy => parse(kind, text).map(Self::ClusterToolPolicy),
             Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => {
                 Err(Unreadable::Undecodable { kind: kind.name() })
             }
@@ -86,12 +91,16 @@ impl Object {
             (Self::ToolGrant(one), Self::ToolGrant(other)) => one.spec == other.spec,
             (Self::ToolDefaults(one), Self::ToolDefaults(other)) => one.spec == other.spec,
             (Self::ModelProvider(one), Self::ModelProvider(other)) => one.spec == other.spec,
+            (Self::ClusterToolPolicy(one), Self::ClusterToolPolicy(other)) => {
+                one.spec == other.spec
+            }
             (
                 Self::Surface(_)
                 | Self::Agent(_)
                 | Self::ToolGrant(_)
                 | Self::ToolDefaults(_)
-                | Self::ModelProvider(_),
+                | Self::ModelProvider(_)
+                | Self::ClusterToolPolicy(_),
                 _,
             ) => false,
         }
@@ -104,6 +113,7 @@ impl Object {
             Self::ToolGrant(object) => inputs.set_grant(Arc::clone(object)),
             Self::ToolDefaults(object) => inputs.set_defaults(Arc::clone(object)),
             Self::ModelProvider(object) => inputs.set_provider(Arc::clone(object)),
+            Self::ClusterToolPolicy(object) => inputs.set_policy(Arc::clone(object)),
         }
     }
 
@@ -115,6 +125,7 @@ impl Object {
             Self::ToolGrant(it) => left_out(it.conditions(), it.metadata.generation),
             Self::ToolDefaults(it) => left_out(it.conditions(), it.metadata.generation),
             Self::ModelProvider(it) => left_out(it.conditions(), it.metadata.generation),
+            Self::ClusterToolPolicy(it) => left_out(it.conditions(), it.metadata.generation),
         }
     }
 
@@ -126,6 +137,7 @@ impl Object {
             Self::ToolGrant(object) => object.keys(),
             Self::ToolDefaults(object) => object.keys(),
             Self::ModelProvider(object) => object.keys(),
+            Self::ClusterToolPolicy(object) => object.keys(),
         }
     }
 }

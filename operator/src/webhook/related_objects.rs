@@ -19,9 +19,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::Semaphore;
 use toolcrib_compile::{
     Fetch, Inputs, Key, Keys as _, Kind, ObjectRef, OverBound, ServiceFacts, Settings, Subject,
-    SyncProof,
+    SyncProof, policy_matches,
 };
-use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::agents::Agents;
 use super::object::Object;
@@ -226,7 +226,11 @@ fn affected(
             let keys = versions.iter().flatten().flat_map(Object::keys);
             let named = keys.filter_map(|key| match key {
                 Key::GrantsFor(agent) => Some(agent),
-                Key::Object(..) | Key::AgentsUsing(_) | Key::In(..) | Key::ServiceAt(_) => None,
+                Key::Object(..)
+                | Key::AgentsUsing(_)
+                | Key::In(..)
+                | Key::ServiceAt(_)
+                | Key::AllAgents => None,
             });
             named.collect()
         }
@@ -235,6 +239,18 @@ fn affected(
             let using = Key::AgentsUsing(key.clone());
             agents.select(|agent| agent.keys().contains(&using))
         }
+        // Labels of namespaces are not read yet, so more agents may be compared than it matches.
+        Kind::ClusterToolPolicy => agents.select(|agent| {
+            let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
+            versions.iter().flatten().any(|version| match version {
+                Object::ClusterToolPolicy(policy) => policy_matches(&policy.spec, &key, || None),
+                Object::Surface(_)
+                | Object::Agent(_)
+                | Object::ToolGrant(_)
+                | Object::ToolDefaults(_)
+                | Object::ModelProvider(_) => false,
+            })
+        }),
         Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => BTreeSet::new(),
     }
 }
@@ -267,7 +283,8 @@ impl Reader<'_> {
                 Key::GrantsFor(agent) => self.grants(&agent.namespace).await?,
                 Key::In(Kind::ModelProvider, namespace) => self.providers(&namespace).await?,
                 Key::ServiceAt(_) => self.all_services().await?,
-                Key::In(..) | Key::AgentsUsing(_) => {}
+                Key::In(Kind::ClusterToolPolicy, _) => self.policies().await?,
+                Key::In(..) | Key::AgentsUsing(_) | Key::AllAgents => {}
             }
         }
         for (kind, keys) in wanted {
@@ -290,8 +307,8 @@ impl Reader<'_> {
                     self.set_services(found);
                 }
                 Kind::Namespace => self.namespaces(keys).await?,
-                // Grants and providers are read in lists.
-                Kind::ToolGrant | Kind::ModelProvider => {}
+                // Grants, providers and policies are read in lists.
+                Kind::ToolGrant | Kind::ModelProvider | Kind::ClusterToolPolicy => {}
                 // The webhook has no right to read them; their content is unknown.
                 Kind::Secret | Kind::ConfigMap => {}
             }
@@ -334,6 +351,20 @@ impl Reader<'_> {
         for (key, provider) in list::<ModelProvider>(here, "providers in a namespace").await? {
             if !self.is_changed(kind, &key) {
                 put(&mut self.inputs, kind, key, &provider, Inputs::set_provider);
+            }
+        }
+        Ok(())
+    }
+
+    async fn policies(&mut self) -> Result<(), Unavailable> {
+        let kind = Kind::ClusterToolPolicy;
+        if !self.listed.insert((kind, String::new())) {
+            return Ok(());
+        }
+        let all = Api::all(self.client.clone());
+        for (key, policy) in list::<ClusterToolPolicy>(all, "policies").await? {
+            if !self.is_changed(kind, &key) {
+                put(&mut self.inputs, kind, key, &policy, Inputs::set_policy);
             }
         }
         Ok(())
@@ -428,7 +459,7 @@ async fn list<K>(
     what: &'static str,
 ) -> Result<Vec<(ObjectRef, DecodedObject<K>)>, Unavailable>
 where
-    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus,
 {
     let page = api.list(&ListParams::default().limit(MOST_LISTED)).await?;
     if page

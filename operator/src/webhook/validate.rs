@@ -18,7 +18,7 @@ use std::time::Duration;
 use kube::Client;
 use toolcrib_compile::{
     Code, Diagnostic, Effect, Fate, Inputs, Kind, ObjectRef, Settings, Severity, Subject,
-    check_defaults, check_grant, check_provider, check_surface, compile, plan_agent,
+    check_defaults, check_grant, check_policy, check_provider, check_surface, compile, plan_agent,
 };
 
 use super::agents::Agents;
@@ -232,6 +232,7 @@ fn findings(inputs: &Inputs, change: &ObjectChange, subject: &Subject) -> Vec<Di
         Kind::ToolDefaults => check_defaults(inputs, key).map(|report| report.diagnostics),
         Kind::ModelProvider => check_provider(inputs, key).map(|report| report.diagnostics),
         Kind::Agent => compile(inputs, key).map(|compilation| compilation.diagnostics),
+        Kind::ClusterToolPolicy => check_policy(inputs, key).map(|report| report.diagnostics),
         Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => None,
     };
     let mut own: Vec<Diagnostic> = all.unwrap_or_default();

@@ -208,6 +208,9 @@ impl Session {
             ReadError::TooMany(over) => Failure::Failed(anyhow::anyhow!(
                 "{over}, which is more than one command reads: narrow them with --namespace"
             )),
+            ReadError::NoPolicies(why) => Failure::Failed(anyhow::anyhow!(
+                "you may not list the ClusterToolPolicies, and without them the answer could name tools that one of them denies: {why}: ask an admin of the cluster for `list` on clustertoolpolicies, which the chart gives to everybody who may log in unless policies.readable is false"
+            )),
         }
     }
 }

@@ -27,7 +27,8 @@ use toolcrib_compile::{
     ServiceFacts, Subject, SyncProof, left_out, too_heavy,
 };
 use toolcrib_crds::{
-    Agent, AgentSpec, HasConditions, ModelProvider, Surface, ToolDefaults, ToolGrant,
+    Agent, AgentSpec, ClusterToolPolicy, HasConditions, ModelProvider, Surface, ToolDefaults,
+    ToolGrant,
 };
 
 use crate::args::OperatorArgs;
@@ -68,6 +69,8 @@ enum ReadError {
     Api { doing: String, error: kube::Error },
     /// The objects refer to more objects than the bound allows.
     TooMany(OverBound),
+    /// The user may not list the policies of the cluster, with the API server's reason.
+    NoPolicies(String),
 }
 
 /// The objects of Toolcrib's kinds, as listed.
@@ -77,6 +80,7 @@ struct ToolcribObjects {
     grants: Vec<ListItem<ToolGrant>>,
     defaults: Vec<ListItem<ToolDefaults>>,
     providers: Vec<ListItem<ModelProvider>>,
+    policies: Vec<ListItem<ClusterToolPolicy>>,
 }
 
 /// Reads the cluster. `files` holds objects that will replace those of the cluster; the objects
@@ -95,6 +99,7 @@ async fn read_all(
         grants: list(client, scope).await?,
         defaults: list(client, scope).await?,
         providers: list(client, scope).await?,
+        policies: policies(client, &mut notes).await?,
     };
     // Services are read below, by name, so none is missing by accident.
     let synced = SyncProof::check(&SyncProof::KINDS.into_iter().collect())
@@ -166,7 +171,7 @@ async fn read_missing(
             }
             // Lists of Toolcrib's own kinds. Those of the scope were read, and the output shows no
             // other ones.
-            Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::In(..) => {}
+            Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::In(..) | Key::AllAgents => {}
         }
     }
     services_at(client, inputs, &addresses, notes).await?;
@@ -177,10 +182,36 @@ async fn read_missing(
             Kind::Namespace => namespaces(client, inputs, keys, notes).await?,
             Kind::Secret => secrets(client, inputs, keys, notes).await?,
             Kind::ConfigMap => config_maps(client, inputs, keys, notes).await?,
-            Kind::Agent | Kind::ToolGrant | Kind::ToolDefaults | Kind::ModelProvider => {}
+            Kind::Agent
+            | Kind::ToolGrant
+            | Kind::ToolDefaults
+            | Kind::ModelProvider
+            | Kind::ClusterToolPolicy => {}
         }
     }
     Ok(())
+}
+
+/// Lists the policies of the whole cluster. Without them every answer could promise too much.
+async fn policies(
+    client: &Client,
+    notes: &mut BTreeSet<String>,
+) -> Result<Vec<ListItem<ClusterToolPolicy>>, ReadError> {
+    match list(client, &Scope::All).await {
+        Err(ReadError::Api {
+            error: kube::Error::Api(status),
+            ..
+        }) if status.code == 404 => {
+            let note = "the cluster has no ClusterToolPolicies: its chart is of an earlier release";
+            notes.insert(note.to_owned());
+            Ok(Vec::new())
+        }
+        Err(ReadError::Api {
+            error: kube::Error::Api(status),
+            ..
+        }) if status.code == 403 => Err(ReadError::NoPolicies(status.message)),
+        found => found,
+    }
 }
 
 /// Reads Surfaces outside the listed namespaces.
@@ -246,6 +277,14 @@ fn set_toolcrib_objects(inputs: &mut Inputs, ours: ToolcribObjects) {
             },
         );
     }
+    for found in ours.policies {
+        let kind = Kind::ClusterToolPolicy;
+        set(inputs, kind, found, |inputs, key, policy| {
+            if within_budget(inputs, Kind::ClusterToolPolicy, key, &policy, &policy.spec) {
+                inputs.set_policy(Arc::new(policy));
+            }
+        });
+    }
 }
 
 fn set<K>(
@@ -266,6 +305,7 @@ fn note_all_left_out(ours: &ToolcribObjects, notes: &mut BTreeSet<String>) {
     note_left_out(Kind::ToolGrant, &ours.grants, notes);
     note_left_out(Kind::ToolDefaults, &ours.defaults, notes);
     note_left_out(Kind::ModelProvider, &ours.providers, notes);
+    note_left_out(Kind::ClusterToolPolicy, &ours.policies, notes);
 }
 
 /// Notes the objects that the operator has no room for, by their status. Only the operator knows
@@ -423,7 +463,7 @@ async fn namespaces(
             Presence::Absent => {}
             Presence::Unknown(why) => {
                 notes.insert(format!(
-                    "Namespace {} could not be read, and no selector is taken to match it: {why}",
+                    "Namespace {} could not be read: no surface is taken to be open to it, and every policy to match it: {why}",
                     key.name
                 ));
             }

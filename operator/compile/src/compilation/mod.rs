@@ -42,6 +42,11 @@ pub struct Compilation {
     pub withheld: Vec<WithheldItem>,
     /// The findings on this agent, its grants, and the surfaces and providers it uses; sorted.
     pub diagnostics: Vec<Diagnostic>,
+    /// The policies that match the agent, in name order.
+    pub policies: Vec<String>,
+    /// Why the agent is not compiled: what was compiled before stays in force, and the rest of this
+    /// value says nothing.
+    pub blocked: Option<Diagnostic>,
     /// Why the Agent is not accepted as it stands, if it is not.
     pub refusal: Option<Diagnostic>,
 }

@@ -60,6 +60,7 @@ impl<'a> Rule<'a> {
             | Kind::Surface
             | Kind::Agent
             | Kind::ModelProvider
+            | Kind::ClusterToolPolicy
             | Kind::Service
             | Kind::Secret
             | Kind::ConfigMap

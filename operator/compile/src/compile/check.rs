@@ -11,8 +11,9 @@ use crate::compile::credential::{self, Sources};
 use crate::compile::lower::needs_approval;
 use crate::compile::models;
 use crate::compile::offer::Offer;
+use crate::compile::policies::policy_matches;
 use crate::diagnostics::finding::Finding;
-use crate::diagnostics::report::{GrantReport, ProviderReport, SurfaceReport};
+use crate::diagnostics::report::{GrantReport, PolicyReport, ProviderReport, SurfaceReport};
 use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Presence, SecretKeyRef, Subject, names};
@@ -356,6 +357,22 @@ pub fn check_provider(objects: &dyn Objects, provider: &ObjectRef) -> Option<Pro
         consumers: count(consumers),
         diagnostics: found.into_sorted(),
         unread: unread(objects, &sources),
+    })
+}
+
+/// Counts the agents of a ClusterToolPolicy. `None`: it does not exist, or no form of it can be read.
+pub fn check_policy(objects: &dyn Objects, policy: &ObjectRef) -> Option<PolicyReport> {
+    let all = objects.policies();
+    let (_, policy) = all.iter().find(|(key, _)| key == policy)?;
+    let agents = objects.all_agents();
+    let matched = agents.iter().filter(|agent| {
+        policy_matches(&policy.spec, agent, || {
+            objects.namespace_labels(&agent.namespace)
+        })
+    });
+    Some(PolicyReport {
+        agents: count(matched.count()),
+        diagnostics: Vec::new(),
     })
 }
 

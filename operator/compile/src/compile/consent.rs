@@ -3,15 +3,13 @@
 //! Invariant: if a surface of another namespace does not consent, no finding depends on it.
 //! Otherwise users could find out with a grant of their own which surfaces others have.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use toolcrib_crds::{NamespacesFrom, Surface};
 
 use crate::diagnostics::finding::Finding;
 use crate::near::Suggestions;
+use crate::objects::selector::selects;
 use crate::surface::{self, ResolvedSurface};
-use crate::{Code, Kind, ObjectRef, Objects, names};
+use crate::{Code, Kind, ObjectRef, Objects};
 
 /// Resolves the surface for agents of `consumer_namespace`, or returns why they may not use it.
 /// The finding's field is `name` or `namespace` of the reference to the surface.
@@ -103,40 +101,10 @@ pub(crate) fn consents(
         NamespacesFrom::Same => false,
         NamespacesFrom::All => true,
         NamespacesFrom::Selector => consent.selector.as_ref().is_some_and(|selector| {
-            objects
-                .namespace_labels(consumer_namespace)
-                .is_some_and(|mut labels| {
-                    // The API server puts this label on every namespace.
-                    labels.insert(
-                        names::NAMESPACE_NAME_LABEL.to_owned(),
-                        consumer_namespace.to_owned(),
-                    );
-                    matches(selector, &labels)
-                })
+            let labels = objects.namespace_labels(consumer_namespace);
+            selects(selector, consumer_namespace, labels) == Some(true)
         }),
     }
-}
-
-/// Matches as the API machinery does: all terms must hold; an empty selector matches all.
-fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(key, value)| labels.get(key) == Some(value));
-    let expressions = selector.match_expressions.iter().flatten().all(|term| {
-        let value = labels.get(&term.key);
-        let listed = |value: &String| term.values.iter().flatten().any(|other| other == value);
-        match term.operator.as_str() {
-            "In" => value.is_some_and(listed),
-            "NotIn" => !value.is_some_and(listed),
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            // An operator from a later API is no consent.
-            _ => false,
-        }
-    });
-    equal && expressions
 }
 
 #[cfg(test)]
@@ -195,28 +163,5 @@ spec:
         let own = load([("world.yaml".to_owned(), own)], Settings::default()).inputs;
         let grant = check_grant(&own, &ObjectRef::new("pond", "reads")).expect("the grant");
         assert_eq!(grant.diagnostics[0].code, Code::SurfaceNotFound);
-    }
-
-    #[track_caller]
-    fn check(selector: serde_json::Value, expected: bool) {
-        let selector: LabelSelector = serde_json::from_value(selector).expect("a selector");
-        let labels = BTreeMap::from([("team".to_owned(), "otters".to_owned())]);
-        assert_eq!(matches(&selector, &labels), expected, "{selector:?}");
-    }
-
-    #[test]
-    fn selectors() {
-        use serde_json::json;
-        let term = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "team", "operator": operator, "values": values}]});
-        check(json!({}), true);
-        check(json!({"matchLabels": {"team": "otters"}}), true);
-        check(json!({"matchLabels": {"team": "beavers"}}), false);
-        check(term("In", &["otters"]), true);
-        check(term("In", &["beavers"]), false);
-        check(term("NotIn", &["otters"]), false);
-        check(term("NotIn", &["beavers"]), true);
-        check(term("Exists", &[]), true);
-        check(term("DoesNotExist", &[]), false);
-        check(term("Resembles", &["otters"]), false);
     }
 }

@@ -12,6 +12,7 @@ use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
 use crate::compile::authority::{ALL, Rule, Verb};
 use crate::compile::credential::{self, Credential, CredentialError};
 use crate::compile::offer::Offer;
+use crate::compile::policies::Policies;
 use crate::compile::reach::Reach;
 use crate::compile::rules::{MAX_RULES, ToolEntry, ToolRules};
 use crate::compile::work::Work;
@@ -29,6 +30,7 @@ pub(crate) fn tools<'r>(
     reach: &Reach<'_>,
     rules: &'r [Rule<'_>],
     max_tier: Tier,
+    policies: &Policies,
     work: &mut Work,
 ) -> Vec<ToolEntry<'r>> {
     let asked = matched_names(reach, rules, Verb::Tool, work);
@@ -47,6 +49,7 @@ pub(crate) fn tools<'r>(
     let Some(descriptor) = reach.resolved.descriptor() else {
         return Vec::new();
     };
+    let policies = policies.over(objects, &reach.resolved);
     let mut lowered = Vec::new();
     for (
         name,
@@ -65,13 +68,15 @@ pub(crate) fn tools<'r>(
             .map_err(|finding| reach.resolved.in_descriptor(finding))
             .and_then(|described| {
                 let tier = reach.resolved.tier(name, described);
+                policies.allow_tool(name, described, tier)?;
                 within_maximum(tier, max_tier)?;
                 let execution = execution(reach, name, described, &base_url, &credential)?;
                 Ok((described, tier, execution))
             });
         match result {
             Err(finding) => {
-                let on_agent = finding.code == Code::TierAboveMaximum;
+                let on_agent =
+                    matches!(finding.code, Code::TierAboveMaximum | Code::DeniedByPolicy);
                 let subject = if on_agent {
                     Subject::new(Kind::Agent, agent)
                 } else {
@@ -132,10 +137,23 @@ pub(crate) fn feeds(
     agent: &ObjectRef,
     reach: &Reach<'_>,
     rules: &[Rule<'_>],
+    policies: &Policies,
     work: &mut Work,
 ) -> Vec<FeedEntry> {
     let asked = matched_names(reach, rules, Verb::Feed, work);
     if asked.is_empty() {
+        return Vec::new();
+    }
+    if let Err(finding) = policies.over(objects, &reach.resolved).allow_feeds() {
+        let subject = Subject::new(Kind::Agent, agent);
+        for name in asked.into_keys() {
+            let what = feed_name(&reach.alias, name);
+            let message = format!("{what} {}", finding.message);
+            let why = located(&subject, &finding.field, &message);
+            let field = finding.field.clone();
+            work.found.add(&subject, field, finding.code, message);
+            work.withhold(what, finding.code, why);
+        }
         return Vec::new();
     }
     let withhold_all = |work: &mut Work, code: Code, message: &str| {

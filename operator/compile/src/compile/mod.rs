@@ -1,7 +1,7 @@
 //! One agent's compilation, step by step, and the checks of each kind of object.
 //!
-//! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), its suspension
-//! ([`suspension`]), the rules that name it ([`authority`]), the surfaces that it may use ([`reach`], [`consent`]), its tools and
+//! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), the policies
+//! above it ([`policies`]), its suspension ([`suspension`]), the rules that name it ([`authority`]), the surfaces that it may use ([`reach`], [`consent`]), its tools and
 //! feeds ([`offer`], [`credential`], [`lower`]), its providers ([`models`]), bounds on the result
 //! ([`crate::compilation::bounds`]), its network ([`egress`]), its context, and the digest.
 
@@ -17,6 +17,7 @@ pub(crate) mod lower;
 pub(crate) mod mcp_config;
 pub(crate) mod models;
 pub(crate) mod offer;
+pub mod policies;
 pub(crate) mod reach;
 pub(crate) mod rules;
 pub mod suspension;
@@ -35,6 +36,7 @@ use self::context::ContextSurface;
 use self::effective::Effective;
 use self::lower::FeedEntry;
 use self::models::Providers;
+use self::policies::Policies;
 use self::reach::Reach;
 use self::rules::ToolEntry;
 use self::work::Work;
@@ -57,14 +59,25 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let objects = &recorder;
     let (key, agent) = (agent, &*objects.agent(agent)?);
     let mut work = Work::default();
-    let effective = effective::merge(objects, key, agent, &mut work.found);
-    let suspension = suspension::suspension(key, agent, &mut work.found);
+    let mut effective = effective::merge(objects, key, agent, &mut work.found);
+    let policies = Policies::of(objects, key);
+    if let Some(most) = policies.max_tier() {
+        effective.max_tier = effective.max_tier.min(most);
+    }
+    let suspension = suspension::suspension(key, agent, &mut work.found)
+        .or_else(|| policies.suspension(key, &mut work.found));
+    // A suspended agent has nothing that a policy could withhold.
+    let blocked = match &suspension {
+        Some(_) => None,
+        None => policies.blocks(key),
+    };
+    work.found.extend(blocked.clone());
     // A suspended agent is compiled as if nothing were granted, declared and provided, so its
-    // suspension waits for no other object.
-    let is_suspended = suspension.is_some();
-    let authority = (!is_suspended).then(|| Authority::of(objects, key, agent));
+    // suspension waits for no other object. What is blocked is not written.
+    let is_idle = suspension.is_some() || blocked.is_some();
+    let authority = (!is_idle).then(|| Authority::of(objects, key, agent));
     let rules = authority.as_ref().map(Authority::rules).unwrap_or_default();
-    let reach = match is_suspended {
+    let reach = match is_idle {
         true => Vec::new(),
         false => reach::reach(objects, key, agent, &rules, &mut work),
     };
@@ -76,7 +89,15 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             let rules = rules
                 .get(&reach.resolved.subject.key)
                 .map_or(&[][..], Vec::as_slice);
-            lower::tools(objects, key, reach, rules, effective.max_tier, &mut work)
+            lower::tools(
+                objects,
+                key,
+                reach,
+                rules,
+                effective.max_tier,
+                &policies,
+                &mut work,
+            )
         })
         .collect();
     withhold_rules(key, &mut lowered, &mut work);
@@ -86,7 +107,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             let rules = rules
                 .get(&reach.resolved.subject.key)
                 .map_or(&[][..], Vec::as_slice);
-            lower::feeds(objects, key, reach, rules, &mut work)
+            lower::feeds(objects, key, reach, rules, &policies, &mut work)
         })
         .collect();
     if feeds.len() > bounds::MAX_FEEDS {
@@ -115,7 +136,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let Providers {
         usable: providers,
         unserved,
-    } = match is_suspended {
+    } = match is_idle {
         true => Providers::default(),
         false => models::providers(
             objects,
@@ -167,6 +188,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let too_expensive = too_expensive(objects, key, &mut work.found);
     let refusal = too_expensive
         .clone()
+        .or_else(|| blocked.clone())
         .or_else(|| no_model_provider(key, &files, unserved.as_deref(), &mut work.found));
 
     let egress = effective
@@ -203,6 +225,8 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         context,
         network,
         manifest_digest,
+        policies: policies.names(),
+        blocked,
         unknown: recorder.unread(),
         sources: work.sources.0,
         tools,

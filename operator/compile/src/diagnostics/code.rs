@@ -405,6 +405,21 @@ codes! {
     cause "`policy.maxTier` of the Agent or of the namespace's ToolDefaults is lower than the tool's tier. Where neither says, it is System."
     cure "Raise `maxTier`, or leave the tool out of the grant. An Elevated tool needs `maxTier: Elevated` in so many words."
 
+    /// A ClusterToolPolicy withholds the tool or feed from the agent.
+    DeniedByPolicy: Warning, Spec,
+    cause "An admin of the cluster denies the tool, its surface or its host, or tools of its tier, to agents of this namespace. No grant lifts that. `kubectl get ctp` lists the policies, and `status.policies` of the Agent those that match it."
+    cure "Leave the tool out of the grant, or ask an admin of the cluster to change the policy that the message names."
+
+    /// A ClusterToolPolicy suspends the agent: it has no tool, feed and model provider, and its mediators refuse every request.
+    SuspendedByPolicy: Warning, Spec,
+    cause "`spec.suspend` of a ClusterToolPolicy that matches the agent is true. `spec.suspend` of the Agent does not lift that."
+    cure "Ask an admin of the cluster, who may set `spec.suspend` of the policy to false."
+
+    /// A ClusterToolPolicy cannot be read, and no earlier form of it is known, so agents are not compiled.
+    PolicyUnreadable: Error, Reference,
+    cause "The policy was written by a later release, or is over a memory budget, and the operator has restarted since. It may restrict any agent, so every agent keeps what was compiled before, nothing is added, and a new agent gets nothing."
+    cure "Correct the policy as its status says, or delete it, which lifts what it restricts."
+
     /// The agent holds tools and no provider serves a model for it.
     NoModelProvider: Error, Spec,
     cause "No usable ModelProvider of the agent's namespace is selected by its models; tools that no model can call are a mistake."

@@ -80,6 +80,7 @@ pub enum Kind {
     ToolGrant,
     ToolDefaults,
     ModelProvider,
+    ClusterToolPolicy,
     Service,
     Secret,
     ConfigMap,
@@ -87,12 +88,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Surface,
         Kind::Agent,
         Kind::ToolGrant,
         Kind::ToolDefaults,
         Kind::ModelProvider,
+        Kind::ClusterToolPolicy,
         Kind::Service,
         Kind::Secret,
         Kind::ConfigMap,
@@ -106,6 +108,7 @@ impl Kind {
             Kind::ToolGrant => "ToolGrant",
             Kind::ToolDefaults => "ToolDefaults",
             Kind::ModelProvider => "ModelProvider",
+            Kind::ClusterToolPolicy => "ClusterToolPolicy",
             Kind::Service => "Service",
             Kind::Secret => "Secret",
             Kind::ConfigMap => "ConfigMap",

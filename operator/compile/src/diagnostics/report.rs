@@ -39,6 +39,14 @@ pub struct ProviderReport {
     pub unread: BTreeMap<ObjectRef, String>,
 }
 
+/// The report on a ClusterToolPolicy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyReport {
+    /// Number of agents that it matches.
+    pub agents: u32,
+    pub diagnostics: Vec<Diagnostic>,
+}
+
 /// Returns the first error in an object's own spec: the reason for `Accepted=False`.
 pub fn not_accepted<'a>(
     diagnostics: &'a [Diagnostic],

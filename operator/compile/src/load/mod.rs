@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolcrib_bounds::FieldPath;
 use toolcrib_crds::{
-    Agent, AgentSpec, DecodeError, ModelProvider, Surface, ToolDefaults, ToolGrant, decode,
+    Agent, AgentSpec, ClusterToolPolicy, DecodeError, ModelProvider, Surface, ToolDefaults,
+    ToolGrant, decode,
 };
 use toolcrib_manifest::SecretText;
 
@@ -193,7 +194,7 @@ impl Loader {
             return;
         };
         let namespace = match kind {
-            Kind::Namespace => "",
+            Kind::Namespace | Kind::ClusterToolPolicy => "",
             Kind::Surface
             | Kind::Agent
             | Kind::ToolGrant
@@ -224,7 +225,7 @@ impl Loader {
     }
 
     fn object(&mut self, subject: &Subject, mut value: Value) -> Result<(), DecodeError> {
-        if subject.kind != Kind::Namespace
+        if !subject.key.namespace.is_empty()
             && let Some(Value::Object(metadata)) = value.get_mut("metadata")
         {
             metadata.insert("namespace".to_owned(), subject.key.namespace.clone().into());
@@ -260,6 +261,12 @@ impl Loader {
                 let provider: ModelProvider = self.ours(subject, &value)?;
                 if !self.is_too_heavy(subject, &provider.spec) {
                     self.loaded.inputs.set_provider(Arc::new(provider));
+                }
+            }
+            Kind::ClusterToolPolicy => {
+                let policy: ClusterToolPolicy = self.ours(subject, &value)?;
+                if !self.is_too_heavy(subject, &policy.spec) {
+                    self.loaded.inputs.set_policy(Arc::new(policy));
                 }
             }
             Kind::Service => {
@@ -406,12 +413,13 @@ impl ServiceFacts {
 }
 
 /// Our kinds, as users write them.
-const KINDS: [&str; 5] = [
+const KINDS: [&str; 6] = [
     "Surface",
     "Agent",
     "ToolGrant",
     "ToolDefaults",
     "ModelProvider",
+    "ClusterToolPolicy",
 ];
 
 fn known(api_version: &str, kind: &str) -> Option<Kind> {
@@ -424,6 +432,7 @@ fn known(api_version: &str, kind: &str) -> Option<Kind> {
         "ToolGrant" => of_ours(Kind::ToolGrant),
         "ToolDefaults" => of_ours(Kind::ToolDefaults),
         "ModelProvider" => of_ours(Kind::ModelProvider),
+        "ClusterToolPolicy" => of_ours(Kind::ClusterToolPolicy),
         "Service" => of_core(Kind::Service),
         "Secret" => of_core(Kind::Secret),
         "ConfigMap" => of_core(Kind::ConfigMap),

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::objects::grants::Grants;
 use crate::objects::{List, Unusable};
@@ -27,12 +27,13 @@ pub struct SyncProof(());
 impl SyncProof {
     /// Kinds whose stores must be filled. Secrets and ConfigMaps are excluded: their stores are per
     /// namespace, and an unsynced one makes its references Unknown.
-    pub const KINDS: [Kind; 6] = [
+    pub const KINDS: [Kind; 7] = [
         Kind::Surface,
         Kind::Agent,
         Kind::ToolGrant,
         Kind::ToolDefaults,
         Kind::ModelProvider,
+        Kind::ClusterToolPolicy,
         Kind::Service,
     ];
 
@@ -68,6 +69,7 @@ pub struct Inputs {
     pub(crate) grants: Grants,
     pub(crate) defaults: BTreeMap<ObjectRef, Arc<ToolDefaults>>,
     pub(crate) providers: BTreeMap<ObjectRef, Arc<ModelProvider>>,
+    policies: BTreeMap<ObjectRef, Arc<ClusterToolPolicy>>,
     services: BTreeMap<ObjectRef, Arc<ServiceFacts>>,
     secrets: BTreeMap<ObjectRef, Presence<Arc<SecretFacts>>>,
     config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
@@ -98,6 +100,7 @@ impl Inputs {
             grants: Grants::default(),
             defaults: BTreeMap::new(),
             providers: BTreeMap::new(),
+            policies: BTreeMap::new(),
             services: BTreeMap::new(),
             secrets: BTreeMap::new(),
             config_maps: BTreeMap::new(),
@@ -126,6 +129,12 @@ impl Inputs {
 
     pub fn set_provider(&mut self, object: Arc<ModelProvider>) {
         self.providers.insert(key(&*object), object);
+    }
+
+    /// Adds a policy. One that is also set as undecodable or too expensive is in force in this form,
+    /// the last one that could be read.
+    pub fn set_policy(&mut self, object: Arc<ClusterToolPolicy>) {
+        self.policies.insert(key(&*object), object);
     }
 
     pub fn set_service(&mut self, service: ObjectRef, facts: ServiceFacts) {
@@ -170,6 +179,7 @@ impl Inputs {
             Kind::ToolGrant => self.grants.remove(&object),
             Kind::ToolDefaults => drop(self.defaults.remove(&object)),
             Kind::ModelProvider => drop(self.providers.remove(&object)),
+            Kind::ClusterToolPolicy => drop(self.policies.remove(&object)),
             Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => {}
         }
         self.set_undecodable(kind, object, reason);
@@ -186,6 +196,7 @@ impl Inputs {
                 Kind::ToolGrant => all.grants.remove(key),
                 Kind::ToolDefaults => drop(all.defaults.remove(key)),
                 Kind::ModelProvider => drop(all.providers.remove(key)),
+                Kind::ClusterToolPolicy => drop(all.policies.remove(key)),
                 Kind::Service => drop(all.services.remove(key)),
                 Kind::Secret => drop(all.secrets.remove(key)),
                 Kind::ConfigMap => drop(all.config_maps.remove(key)),
@@ -206,6 +217,7 @@ impl Inputs {
         all.grants.extend(&files.grants);
         lay(&mut all.defaults, &files.defaults);
         lay(&mut all.providers, &files.providers);
+        lay(&mut all.policies, &files.policies);
         lay(&mut all.services, &files.services);
         lay(&mut all.secrets, &files.secrets);
         lay(&mut all.config_maps, &files.config_maps);
@@ -226,6 +238,7 @@ impl Inputs {
         rest.grants.retain(stays);
         rest.defaults.retain(|key, _| stays(key));
         rest.providers.retain(|key, _| stays(key));
+        rest.policies.retain(|key, _| stays(key));
         rest.undecodable.retain(|(_, key), _| stays(key));
         rest.too_expensive.retain(|(_, key), _| stays(key));
         rest
@@ -238,6 +251,7 @@ impl Inputs {
             && self.grants.iter().next().is_none()
             && self.defaults.is_empty()
             && self.providers.is_empty()
+            && self.policies.is_empty()
             && self.undecodable.is_empty()
             && self.too_expensive.is_empty()
     }
@@ -250,7 +264,11 @@ impl Inputs {
         let defaults = self.defaults.keys().map(|key| (Kind::ToolDefaults, key));
         let providers = self.providers.keys().map(|key| (Kind::ModelProvider, key));
         let ours = agents.chain(surfaces).chain(grants);
-        let all = ours.chain(defaults).chain(providers);
+        let policies = self
+            .policies
+            .keys()
+            .map(|key| (Kind::ClusterToolPolicy, key));
+        let all = ours.chain(defaults).chain(providers).chain(policies);
         all.map(|(kind, key)| Subject::new(kind, key))
     }
 
@@ -266,6 +284,7 @@ impl Inputs {
             Kind::ToolGrant => self.grants.contains_key(key),
             Kind::ToolDefaults => self.defaults.contains_key(key),
             Kind::ModelProvider => self.providers.contains_key(key),
+            Kind::ClusterToolPolicy => self.policies.contains_key(key),
             Kind::Service => self.services.contains_key(key),
             Kind::Secret => self.secrets.contains_key(key),
             Kind::ConfigMap => self.config_maps.contains_key(key),
@@ -299,6 +318,10 @@ impl Inputs {
         self.providers
             .iter()
             .map(|(key, provider)| (key, &**provider))
+    }
+
+    pub fn policies(&self) -> impl Iterator<Item = (&ObjectRef, &ClusterToolPolicy)> {
+        self.policies.iter().map(|(key, policy)| (key, &**policy))
     }
 
     /// Returns the objects that exist and give nothing, and why.
@@ -420,6 +443,26 @@ impl Objects for Inputs {
             .collect()
     }
 
+    fn all_agents(&self) -> Vec<ObjectRef> {
+        self.agents.keys().cloned().collect()
+    }
+
+    fn policies(&self) -> List<ClusterToolPolicy> {
+        let all = self.policies.iter();
+        all.map(|(key, policy)| (key.clone(), Arc::clone(policy)))
+            .collect()
+    }
+
+    fn unreadable_policies(&self) -> Vec<(ObjectRef, String)> {
+        let all = self.undecodable.iter().chain(&self.too_expensive);
+        let unread = all.filter(|((kind, key), _)| {
+            *kind == Kind::ClusterToolPolicy && !self.policies.contains_key(key)
+        });
+        let unread = unread.map(|((_, key), why)| (key.clone(), why.clone()));
+        let unread: BTreeMap<ObjectRef, String> = unread.collect();
+        unread.into_iter().collect()
+    }
+
     fn names_in(&self, kind: Kind, namespace: &str) -> Vec<String> {
         fn names<T>(map: &BTreeMap<ObjectRef, Arc<T>>, namespace: &str) -> Vec<String> {
             let here = in_namespace(map, namespace);
@@ -431,6 +474,7 @@ impl Objects for Inputs {
             Kind::ToolGrant
             | Kind::ToolDefaults
             | Kind::ModelProvider
+            | Kind::ClusterToolPolicy
             | Kind::Service
             | Kind::Secret
             | Kind::ConfigMap

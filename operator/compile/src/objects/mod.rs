@@ -13,6 +13,7 @@ pub(crate) mod destination;
 pub(crate) mod facts;
 pub(crate) mod grants;
 pub(crate) mod inputs;
+pub(crate) mod selector;
 pub(crate) mod settings;
 
 use std::cell::RefCell;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::reference::surface_key;
 use crate::{Code, ConfigMapFacts, Kind, ObjectRef, Presence, SecretFacts, ServiceFacts, Settings};
@@ -73,6 +74,15 @@ pub trait Objects {
 
     fn providers_in(&self, namespace: &str) -> List<ModelProvider>;
 
+    /// The names of all agents of the cluster.
+    fn all_agents(&self) -> Vec<ObjectRef>;
+
+    /// All policies of the cluster. One that cannot be read now has its last form that could.
+    fn policies(&self) -> List<ClusterToolPolicy>;
+
+    /// The policies of which no form could be read, and why.
+    fn unreadable_policies(&self) -> Vec<(ObjectRef, String)>;
+
     /// Names of a namespace's Agents or Surfaces, for "did you mean".
     fn names_in(&self, kind: Kind, namespace: &str) -> Vec<String>;
 }
@@ -99,11 +109,18 @@ pub enum Key {
     In(Kind, String),
     /// The Service with a cluster address.
     ServiceAt(IpAddr),
+    /// The names of all agents of the cluster.
+    AllAgents,
 }
 
 impl Key {
     pub fn namespace(name: &str) -> Self {
         Self::Object(Kind::Namespace, ObjectRef::new("", name))
+    }
+
+    /// All policies of the cluster.
+    pub fn policies() -> Self {
+        Self::In(Kind::ClusterToolPolicy, String::new())
     }
 
     /// The keys that any object of this name answers, whatever it holds.
@@ -130,6 +147,7 @@ impl Keys for Agent {
         let key = key(self);
         let surfaces = self.spec.surfaces.iter();
         let using = surfaces.map(|entry| Key::AgentsUsing(surface_key(&key, entry)));
+        let using = using.chain([Key::AllAgents]);
         Key::of_object(Kind::Agent, &key)
             .into_iter()
             .chain(using)
@@ -165,6 +183,12 @@ impl Keys for ToolDefaults {
 impl Keys for ModelProvider {
     fn keys(&self) -> BTreeSet<Key> {
         Key::of_object(Kind::ModelProvider, &key(self)).into()
+    }
+}
+
+impl Keys for ClusterToolPolicy {
+    fn keys(&self) -> BTreeSet<Key> {
+        Key::of_object(Kind::ClusterToolPolicy, &key(self)).into()
     }
 }
 
@@ -307,6 +331,21 @@ impl Objects for Recorder<'_> {
     fn providers_in(&self, namespace: &str) -> List<ModelProvider> {
         self.look(Key::In(Kind::ModelProvider, namespace.to_owned()));
         self.objects.providers_in(namespace)
+    }
+
+    fn all_agents(&self) -> Vec<ObjectRef> {
+        self.look(Key::AllAgents);
+        self.objects.all_agents()
+    }
+
+    fn policies(&self) -> List<ClusterToolPolicy> {
+        self.look(Key::policies());
+        self.objects.policies()
+    }
+
+    fn unreadable_policies(&self) -> Vec<(ObjectRef, String)> {
+        self.look(Key::policies());
+        self.objects.unreadable_policies()
     }
 
     fn names_in(&self, kind: Kind, namespace: &str) -> Vec<String> {

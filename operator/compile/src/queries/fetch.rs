@@ -13,8 +13,8 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    Key, Kind, Objects, Recorder, Subject, check_defaults, check_grant, check_provider,
-    check_surface, compile,
+    Key, Kind, Objects, Recorder, Subject, check_defaults, check_grant, check_policy,
+    check_provider, check_surface, compile,
 };
 
 /// Limit on rounds. One object takes fewer, however much it names (`tests/looked_at.rs`). Objects
@@ -68,6 +68,7 @@ impl Fetch {
             Kind::ToolGrant => drop(check_grant(&recorder, key)),
             Kind::ToolDefaults => drop(check_defaults(&recorder, key)),
             Kind::ModelProvider => drop(check_provider(&recorder, key)),
+            Kind::ClusterToolPolicy => drop(check_policy(&recorder, key)),
             Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => {}
         }
         let looked_at = recorder.looked_at();

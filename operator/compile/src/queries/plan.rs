@@ -118,7 +118,11 @@ pub fn plan_agent(
         (Some(_), None) => Fate::Deleted,
     };
     let held = old.as_ref().map(entitlements).unwrap_or_default();
-    let holds = new.as_ref().map(entitlements).unwrap_or_default();
+    let holds = match &new {
+        // What was compiled before stays in force.
+        Some(new) if new.blocked.is_some() => held.clone(),
+        Some(_) | None => new.as_ref().map(entitlements).unwrap_or_default(),
+    };
     let changes = Comparison {
         held,
         holds,

@@ -132,6 +132,7 @@ fn agents(
         | Kind::Surface
         | Kind::Agent
         | Kind::ModelProvider
+        | Kind::ClusterToolPolicy
         | Kind::Service
         | Kind::Secret
         | Kind::ConfigMap
@@ -168,7 +169,9 @@ fn agents(
                 names.iter().partition(has);
             AgentNode {
                 exists: object.is_some(),
-                suspended: object.is_some_and(|object| object.spec.is_suspended()),
+                suspended: compiled
+                    .get(&agent)
+                    .is_some_and(|compilation| compilation.suspension().is_some()),
                 tools: tools.into_iter().cloned().collect(),
                 withheld: withheld.into_iter().cloned().collect(),
                 agent,

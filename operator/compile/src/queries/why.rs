@@ -14,7 +14,7 @@ use crate::compile::suspension::sentence;
 use crate::near::Suggestions;
 use crate::reference::surface_key;
 use crate::surface::ResolvedSurface;
-use crate::{Compilation, Kind, ObjectRef, Objects};
+use crate::{Code, Compilation, Kind, ObjectRef, Objects};
 
 /// One reason why an agent does not have an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,8 +113,18 @@ pub(crate) fn why_no_feed(compilation: &Compilation, name: &str) -> Vec<WhyNot> 
     )
 }
 
-/// Returns the suspension of the compiled agent as the reason for everything that it has not.
+/// Returns the suspension of the compiled agent as the reason for everything that it has not. A
+/// suspension by a policy has another cure than one of its own.
 pub fn suspended(compilation: &Compilation) -> Option<WhyNot> {
+    let by_policy = |code: Code| matches!(code, Code::SuspendedByPolicy | Code::PolicyUnreadable);
+    let mut found = compilation.diagnostics.iter();
+    if let Some(found) = found.find(|found| by_policy(found.code)) {
+        return Some(WhyNot::Withheld(WithheldItem {
+            what: String::new(),
+            code: found.code,
+            message: found.message.clone(),
+        }));
+    }
     Some(WhyNot::Suspended {
         agent: compilation.agent.clone(),
         suspension: compilation.suspension()?.clone(),

@@ -209,7 +209,7 @@ pub(crate) fn address_of_url(url: &str) -> Option<IpAddr> {
 }
 
 /// Converts an IPv6 literal to the address that it leads to.
-fn reached(address: Ipv6Addr) -> IpAddr {
+pub(crate) fn reached(address: Ipv6Addr) -> IpAddr {
     embedded_v4(address).map_or(IpAddr::V6(address), IpAddr::V4)
 }
 

@@ -108,6 +108,15 @@ pub const OBJECTS: &[(&str, &str, &str, &[&str])] = &[
         ],
     ),
     (
+        "ClusterToolPolicy",
+        "",
+        "lowest",
+        &[
+            "maxTier: Workspace, trustTiersOf: {matchExpressions: [{key: team, operator: Exists}]}",
+            "agents: [{namespace: pond, name: otter}], deny: [{surface: {namespace: pond, name: fish}, tools: [b*]}, {host: 'news.lake.svc:443'}, {host: reed.test}]",
+        ],
+    ),
+    (
         "ModelProvider",
         "pond",
         "reef",

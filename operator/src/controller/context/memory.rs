@@ -21,6 +21,8 @@ pub struct Memory {
     pub findings: HashMap<Work, BTreeSet<u64>>,
     pub usage: RateLimit,
     pub notices: Notices,
+    /// Time of the last check of each policy.
+    pub policies_checked: HashMap<ObjectRef, Instant>,
     /// Digest of each wanted status.
     pub statuses: HashMap<Work, u64>,
 }
@@ -32,6 +34,7 @@ impl Default for Memory {
             findings: HashMap::new(),
             usage: RateLimit::new(USAGE_APART),
             notices: Notices::default(),
+            policies_checked: HashMap::new(),
             statuses: HashMap::new(),
         }
     }

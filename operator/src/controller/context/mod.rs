@@ -120,10 +120,12 @@ impl Context {
         }
     }
 
-    /// Whether the Agent is suspended, as the watch has delivered it.
+    /// Whether the Agent is suspended, by itself or by a policy, as the watches have delivered them.
     pub fn is_suspended(&self, agent: &ObjectRef) -> bool {
         let stored = self.stores.agents.get(&agent.namespace, &agent.name);
-        stored.is_some_and(|stored| stored.is_suspended())
+        stored.is_some_and(|stored| {
+            stored.is_suspended() || self.stores.is_suspended_by_policy(agent)
+        })
     }
 
     /// Whether this replica is the leader and its lease still holds.
@@ -194,8 +196,12 @@ impl Context {
         }
     }
 
-    /// Whether a namespace is deleted or being deleted, so that no object can be created in it.
+    /// Whether a namespace is deleted or being deleted, so that no object can be created in it. The
+    /// empty name stands for the whole cluster.
     pub fn ending(&self, namespace: &str) -> bool {
+        if namespace.is_empty() {
+            return false;
+        }
         self.stores
             .namespaces
             .get("", namespace)
@@ -224,6 +230,7 @@ impl Context {
             WorkKind::ToolGrant,
             WorkKind::ToolDefaults,
             WorkKind::ModelProvider,
+            WorkKind::ClusterToolPolicy,
         ];
         if let Some(kind) = kinds
             .into_iter()
@@ -241,6 +248,7 @@ impl Context {
                 self.memory().agents.remove(&key);
                 self.link.agent_gone(&key);
             }
+            "ClusterToolPolicy" => drop(self.memory().policies_checked.remove(&key)),
             "Secret" => self.content_cache.forget(Kind::Secret, &key),
             "ConfigMap" => self.content_cache.forget(Kind::ConfigMap, &key),
             _ => {}

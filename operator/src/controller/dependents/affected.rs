@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Resource;
 use toolcrib_compile::{Key, Keys, Kind, ObjectRef, names};
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::Dependents;
 use crate::controller::digest::digest;
@@ -35,9 +35,17 @@ pub trait WatchedObject: StoreObject {
     /// The work that reconciles or writes this object.
     fn own_work(&self) -> Option<Work>;
 
-    /// The key of this object, if it is a suspended Agent.
-    fn suspended_agent(&self) -> Option<ObjectRef> {
-        None
+    /// Keeps what the stores must know of earlier versions.
+    fn remember(_: &Change<Self>, _: &Stores)
+    where
+        Self: Sized,
+    {
+    }
+
+    /// The agents that this object suspends: itself, or those that it or its labels put under a
+    /// policy that suspends.
+    fn suspended_agents(&self, _: &Stores) -> Vec<ObjectRef> {
+        Vec::new()
     }
 
     /// A digest of the status, for a kind whose status the controller writes.
@@ -85,6 +93,7 @@ pub fn everything(stores: &Stores) -> BTreeSet<Work> {
     add(&stores.grants, WorkKind::ToolGrant, &mut all);
     add(&stores.defaults, WorkKind::ToolDefaults, &mut all);
     add(&stores.providers, WorkKind::ModelProvider, &mut all);
+    add(&stores.policies, WorkKind::ClusterToolPolicy, &mut all);
     all
 }
 
@@ -97,8 +106,10 @@ fn key(object: &impl StoreObject) -> ObjectRef {
 trait ToolcribKind: KindWithStatus + Keys {
     const WORK: WorkKind;
 
-    fn is_suspended(_: &DecodedObject<Self>) -> bool {
-        false
+    fn remember(_: &Change<DecodedObject<Self>>, _: &Stores) {}
+
+    fn suspended_agents(_: &DecodedObject<Self>, _: &Stores) -> Vec<ObjectRef> {
+        Vec::new()
     }
 
     /// The keys that an object of this name may have if it cannot be decoded.
@@ -110,8 +121,16 @@ trait ToolcribKind: KindWithStatus + Keys {
 impl ToolcribKind for Agent {
     const WORK: WorkKind = WorkKind::Agent;
 
-    fn is_suspended(agent: &DecodedObject<Self>) -> bool {
-        agent.is_suspended()
+    /// Policies count it too.
+    fn keys_unread(key: &ObjectRef, _: &Stores) -> BTreeSet<Key> {
+        let own = Key::of_object(Kind::Agent, key).into_iter();
+        own.chain([Key::AllAgents]).collect()
+    }
+
+    fn suspended_agents(agent: &DecodedObject<Self>, stores: &Stores) -> Vec<ObjectRef> {
+        let key = key(agent);
+        let is_suspended = agent.is_suspended() || stores.is_suspended_by_policy(&key);
+        is_suspended.then_some(key).into_iter().collect()
     }
 }
 
@@ -140,6 +159,28 @@ impl ToolcribKind for ModelProvider {
     const WORK: WorkKind = WorkKind::ModelProvider;
 }
 
+impl ToolcribKind for ClusterToolPolicy {
+    const WORK: WorkKind = WorkKind::ClusterToolPolicy;
+
+    fn remember(change: &Change<DecodedObject<Self>>, stores: &Stores) {
+        stores.remember(change);
+    }
+
+    fn suspended_agents(policy: &DecodedObject<Self>, stores: &Stores) -> Vec<ObjectRef> {
+        let Some(policy) = stores.policy_in_force(policy) else {
+            return Vec::new();
+        };
+        if !policy.spec.is_suspending() {
+            return Vec::new();
+        }
+        let agents = stores.agents.all();
+        let agents = agents.iter().map(|agent| key(&**agent));
+        agents
+            .filter(|agent| stores.is_matched(&policy, agent))
+            .collect()
+    }
+}
+
 impl<K: ToolcribKind> WatchedObject for DecodedObject<K> {
     fn differs(old: &Self, new: &Self) -> bool {
         // The budget evicted or readmitted the body of the same version.
@@ -166,8 +207,12 @@ impl<K: ToolcribKind> WatchedObject for DecodedObject<K> {
         Some(K::WORK.work(key(self)))
     }
 
-    fn suspended_agent(&self) -> Option<ObjectRef> {
-        K::is_suspended(self).then(|| key(self))
+    fn remember(change: &Change<Self>, stores: &Stores) {
+        K::remember(change, stores);
+    }
+
+    fn suspended_agents(&self, stores: &Stores) -> Vec<ObjectRef> {
+        K::suspended_agents(self, stores)
     }
 
     fn status(&self) -> Option<u64> {
@@ -205,6 +250,14 @@ impl WatchedObject for MetaOf<Namespace> {
 
     fn keys(&self, _: &Stores) -> BTreeSet<Key> {
         [Key::namespace(self.id().name)].into()
+    }
+
+    fn suspended_agents(&self, stores: &Stores) -> Vec<ObjectRef> {
+        let agents = stores.agents.namespace(self.id().name);
+        let agents = agents.iter().map(|agent| key(&**agent));
+        agents
+            .filter(|agent| stores.is_suspended_by_policy(agent))
+            .collect()
     }
 
     fn own_work(&self) -> Option<Work> {

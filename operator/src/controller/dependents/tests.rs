@@ -94,6 +94,10 @@ macro_rules! with_store {
                 let $store = &$stores.defaults;
                 $do
             }
+            Kind::ClusterToolPolicy => {
+                let $store = &$stores.policies;
+                $do
+            }
             Kind::ModelProvider => {
                 let $store = &$stores.providers;
                 $do
@@ -150,6 +154,7 @@ fn works() -> impl Iterator<Item = Work> {
             WorkKind::ToolGrant,
             WorkKind::ToolDefaults,
             WorkKind::ModelProvider,
+            WorkKind::ClusterToolPolicy,
         ];
         let of_kind = kinds.into_iter().find(|known| known.kind().name() == *kind);
         let of_kind = of_kind.expect("a kind of Toolcrib's");

@@ -21,6 +21,7 @@ pub enum WorkKind {
     ToolGrant,
     ToolDefaults,
     ModelProvider,
+    ClusterToolPolicy,
 }
 
 impl WorkKind {
@@ -31,6 +32,7 @@ impl WorkKind {
             WorkKind::ToolGrant => Kind::ToolGrant,
             WorkKind::ToolDefaults => Kind::ToolDefaults,
             WorkKind::ModelProvider => Kind::ModelProvider,
+            WorkKind::ClusterToolPolicy => Kind::ClusterToolPolicy,
         }
     }
 
@@ -63,7 +65,8 @@ impl Key for Work {
             WorkKind::Surface
             | WorkKind::ToolGrant
             | WorkKind::ToolDefaults
-            | WorkKind::ModelProvider => Step::Write,
+            | WorkKind::ModelProvider
+            | WorkKind::ClusterToolPolicy => Step::Write,
         }
     }
 }
@@ -81,6 +84,7 @@ mod tests {
             WorkKind::ToolGrant,
             WorkKind::ToolDefaults,
             WorkKind::ModelProvider,
+            WorkKind::ClusterToolPolicy,
         ];
         assert_eq!(kinds.map(|kind| kind.kind().name()), KINDS);
     }

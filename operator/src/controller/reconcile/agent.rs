@@ -39,7 +39,7 @@ pub(super) async fn publish(context: &Context, work: &Work, synced: SyncProof) {
             publish_access(context, &work.key, Access::Deleted, attempt);
         }
         // Its watch event has published that already. Here too, since a compilation would wait.
-        Some(stored) if stored.is_suspended() => {
+        Some(_) if context.is_suspended(&work.key) => {
             publish_access(context, &work.key, Access::Suspended, attempt);
         }
         Some(stored) if readable(&stored).is_some() => {
@@ -82,6 +82,10 @@ pub(super) async fn agent(
     let Some((compiled, known)) = compiled(context, work, synced, attempt).await else {
         return Ok(Completion::Settled);
     };
+    if let Some(why) = &compiled.blocked {
+        report::blocked(context, work, agent, before.as_ref(), &compiled, why).await?;
+        return Ok(Completion::Settled);
+    }
     let result = objects::write(context, agent, &compiled, &known).await;
     if result.errors.iter().any(ReconcileError::passes) {
         // Users need not read about an error that resolves itself.
@@ -133,6 +137,10 @@ async fn compiled(
     let question = |objects: &dyn Objects| compile(objects, key);
     let first = asker.ask(&SecretVersions::default(), question).await;
     let first = first.value?;
+    if first.blocked.is_some() {
+        // The files and the allowlist of before stay in force.
+        return Some((first, SecretVersions::default()));
+    }
     let known = secrets::read(context, &first).await;
     let compiled = if known.matches(&first) {
         first

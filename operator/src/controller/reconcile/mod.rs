@@ -94,6 +94,7 @@ pub async fn reconcile(context: &Context, work: &Work) -> Result<Completion, Rec
         WorkKind::ToolGrant => return others::grant(context, work, synced).await,
         WorkKind::ToolDefaults => others::defaults(context, work, synced).await?,
         WorkKind::ModelProvider => others::provider(context, work, synced).await?,
+        WorkKind::ClusterToolPolicy => return others::policy(context, work, synced).await,
     }
     Ok(Completion::Settled)
 }

@@ -1,4 +1,4 @@
-//! Checks a Surface, ToolGrant, ToolDefaults or ModelProvider, and reports the result.
+//! Checks an object of each kind but Agent, and reports the result.
 //!
 //! Here: the check and the store of each kind. Not here: the checks (`toolcrib_compile`), and the
 //! content of the status.
@@ -8,10 +8,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 use toolcrib_compile::{
-    ObjectRef, Objects, SyncProof, check_defaults, check_grant, check_provider, check_surface,
+    ObjectRef, Objects, SyncProof, check_defaults, check_grant, check_policy, check_provider,
+    check_surface,
 };
-use toolcrib_crds::{ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::ReconcileError;
 use super::ask::Asker;
@@ -24,6 +26,8 @@ use crate::controller::status::{Activity, ToolDefaultsReport, ToolGrantReport};
 
 /// Limits the wait for a grant's time. The queue's clock and the wall's may differ by then.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// Interval between two checks of a policy. Each change of an Agent may change its number of agents.
+const POLICY_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) async fn surface(
     context: &Context,
@@ -83,6 +87,30 @@ pub(super) async fn provider(
     let report = checked(context, work, synced, check_provider).await?;
     report::other::<ModelProvider, _>(context, work, &context.stores.providers, report).await?;
     Ok(())
+}
+
+pub(super) async fn policy(
+    context: &Context,
+    work: &Work,
+    synced: SyncProof,
+) -> Result<Completion, ReconcileError> {
+    let stored = context.stores.policies.get("", &work.key.name);
+    let now = Instant::now();
+    let checked_at = context.memory().policies_checked.get(&work.key).copied();
+    let wait = checked_at.map(|at| POLICY_INTERVAL.saturating_sub(now - at));
+    match wait {
+        Some(wait) if stored.is_some() && !wait.is_zero() => return Ok(Completion::Again(wait)),
+        Some(_) | None => {}
+    }
+    let report = checked(context, work, synced, check_policy).await?;
+    report::other::<ClusterToolPolicy, _>(context, work, &context.stores.policies, report).await?;
+    if stored.is_some() {
+        context
+            .memory()
+            .policies_checked
+            .insert(work.key.clone(), now);
+    }
+    Ok(Completion::Settled)
 }
 
 /// The report of a check. Fails while a Secret or ConfigMap that it needs is being listed: a status

@@ -89,6 +89,7 @@ pub(super) async fn report(
             toolcrib_manifest::Mode::Mediated => Mode::Mediated,
             toolcrib_manifest::Mode::Native => Mode::Native,
         },
+        policies: &compiled.policies,
         refusal: compiled.refusal.as_ref(),
         suspension: compiled.suspension(),
         tools: &tools,

@@ -1,15 +1,14 @@
 //! Writes status and Events, only if they changed.
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use kube::Resource;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use tokio::time::Instant;
-use toolcrib_compile::{Code, Diagnostic, names};
+use toolcrib_compile::{Code, Compilation, Diagnostic, names};
 use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
 use crate::controller::context::Context;
@@ -52,6 +51,24 @@ pub async fn agent(
     warnings.extend(findings(facts.diagnostics));
     warn(context, work, agent, warnings).await;
     notify(context, work, agent, status::notices(before, &after)).await;
+    Ok(())
+}
+
+/// Reports that an Agent is not compiled. What was compiled before stays in force, and in its status.
+pub async fn blocked(
+    context: &Context,
+    work: &Work,
+    agent: &Agent,
+    before: Option<&AgentStatus>,
+    compiled: &Compilation,
+    why: &Diagnostic,
+) -> Result<(), ReportError> {
+    let now = jiff::Timestamp::now();
+    let generation = agent.metadata.generation;
+    let after = status::blocked(before, compiled, why, generation, now);
+    write_status::<Agent>(context, work, agent, &before, &after).await?;
+    let why = std::slice::from_ref(why);
+    warn(context, work, agent, findings(why)).await;
     Ok(())
 }
 
@@ -114,8 +131,7 @@ pub async fn other<K, R>(
     report: Option<R>,
 ) -> Result<(), ReportError>
 where
-    K: KindWithStatus<Status = R::Status>
-        + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus<Status = R::Status>,
     R: StatusReport,
 {
     let Some(stored) = store.get(&work.key.namespace, &work.key.name) else {
@@ -158,7 +174,7 @@ pub async fn unreadable<K>(
     why: &Undecodable,
 ) -> Result<(), ReportError>
 where
-    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus,
 {
     let warning = Warning {
         reason: why.code.name().to_owned(),
@@ -214,6 +230,7 @@ pub async fn panicked(context: &Context, work: &Work) -> Result<(), ReportError>
         WorkKind::ToolGrant => panicked_over(context, work, &stores.grants).await,
         WorkKind::ToolDefaults => panicked_over(context, work, &stores.defaults).await,
         WorkKind::ModelProvider => panicked_over(context, work, &stores.providers).await,
+        WorkKind::ClusterToolPolicy => panicked_over(context, work, &stores.policies).await,
     }
 }
 
@@ -223,7 +240,7 @@ async fn panicked_over<K>(
     store: &Store<DecodedObject<K>>,
 ) -> Result<(), ReportError>
 where
-    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus,
 {
     let Some(stored) = store.get(&work.key.namespace, &work.key.name) else {
         return Ok(());
@@ -254,7 +271,7 @@ async fn write_status<K>(
     after: &impl Serialize,
 ) -> Result<(), ReportError>
 where
-    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus,
 {
     context
         .memory()
@@ -276,12 +293,12 @@ async fn patch_status<K>(
     change: Value,
 ) -> Result<(), ReportError>
 where
-    K: KindWithStatus + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KindWithStatus,
 {
     if !context.leading() {
         return Ok(());
     }
-    let api: Api<DecodedObject<K>> = Api::namespaced(context.client.clone(), &work.key.namespace);
+    let api = K::api(&context.client, &work.key.namespace);
     let params = PatchParams {
         field_manager: Some(names::FIELD_MANAGER.to_owned()),
         ..PatchParams::default()

@@ -334,6 +334,7 @@ impl ContentCache {
             | Kind::ToolGrant
             | Kind::ToolDefaults
             | Kind::ModelProvider
+            | Kind::ClusterToolPolicy
             | Kind::Service
             | Kind::Namespace => return,
         }
@@ -352,6 +353,7 @@ impl ContentCache {
             | Kind::ToolGrant
             | Kind::ToolDefaults
             | Kind::ModelProvider
+            | Kind::ClusterToolPolicy
             | Kind::Service
             | Kind::Namespace => Vec::new(),
         };
@@ -368,6 +370,7 @@ impl ContentCache {
                 | Kind::ToolGrant
                 | Kind::ToolDefaults
                 | Kind::ModelProvider
+                | Kind::ClusterToolPolicy
                 | Kind::Service
                 | Kind::Namespace => {}
             }

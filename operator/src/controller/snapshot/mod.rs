@@ -23,7 +23,7 @@ use toolcrib_compile::{
     ConfigMapFacts, Inputs, Key, Kind, List, ObjectRef, Objects, Presence, SecretFacts,
     ServiceFacts, Settings, SyncProof, Unusable,
 };
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::objects::decode::{DecodedObject, note_undecodable};
 use crate::objects::stores::Stores;
@@ -75,9 +75,11 @@ impl<'a> Snapshot<'a> {
             (self.look)(&key);
             match &key {
                 Key::Object(kind, key) => self.take(*kind, key),
-                Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::In(..) | Key::ServiceAt(_) => {
-                    self.take_list(&key);
-                }
+                Key::GrantsFor(_)
+                | Key::AgentsUsing(_)
+                | Key::In(..)
+                | Key::ServiceAt(_)
+                | Key::AllAgents => self.take_list(&key),
             }
         }
         self.inputs.borrow()
@@ -114,6 +116,11 @@ impl<'a> Snapshot<'a> {
             Kind::ModelProvider => {
                 let found = stores.providers.get(namespace, name);
                 self.put(kind, key, found.as_deref(), Inputs::set_provider);
+            }
+            Kind::ClusterToolPolicy => {
+                if let Some(found) = stores.policies.get(namespace, name) {
+                    self.put_policy(key, &found);
+                }
             }
             Kind::Service => {
                 let found = stores.services.get(namespace, name);
@@ -163,8 +170,13 @@ impl<'a> Snapshot<'a> {
                     self.take(Kind::Service, &reference(&*found));
                 }
             }
-            // Compile never reads these lists.
-            Key::In(..) | Key::Object(..) => {}
+            Key::In(Kind::ClusterToolPolicy, _) => {
+                for found in stores.policies.all() {
+                    self.put_policy(&reference(&*found), &found);
+                }
+            }
+            // Compile never reads these lists; the names of all agents are read from the store.
+            Key::In(..) | Key::Object(..) | Key::AllAgents => {}
         }
     }
 
@@ -177,6 +189,17 @@ impl<'a> Snapshot<'a> {
         for found in found.iter().filter(|found| found.object.is_ok()) {
             self.put(kind, &reference(&**found), Some(found), set);
         }
+    }
+
+    /// Adds a policy in the form that is in force, and the reason why it cannot be read.
+    fn put_policy(&self, key: &ObjectRef, found: &DecodedObject<ClusterToolPolicy>) {
+        let kind = Kind::ClusterToolPolicy;
+        if found.object.is_err()
+            && let Some(last) = self.stores.policy_in_force(found)
+        {
+            self.inputs.borrow_mut().set_policy(last);
+        }
+        self.put(kind, key, Some(found), Inputs::set_policy);
     }
 
     /// Adds an object to the inputs, unless a version of it was read before.
@@ -265,6 +288,20 @@ impl Objects for Snapshot<'_> {
     fn providers_in(&self, namespace: &str) -> List<ModelProvider> {
         let list = Key::In(Kind::ModelProvider, namespace.to_owned());
         self.with(list).providers_in(namespace)
+    }
+
+    fn all_agents(&self) -> Vec<ObjectRef> {
+        drop(self.with(Key::AllAgents));
+        let agents = self.stores.agents.all();
+        agents.iter().map(|agent| reference(&**agent)).collect()
+    }
+
+    fn policies(&self) -> List<ClusterToolPolicy> {
+        Objects::policies(&*self.with(Key::policies()))
+    }
+
+    fn unreadable_policies(&self) -> Vec<(ObjectRef, String)> {
+        self.with(Key::policies()).unreadable_policies()
     }
 
     /// The names of the objects that were read so far. To suggest any other name, an object that

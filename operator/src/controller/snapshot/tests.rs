@@ -10,7 +10,9 @@ use kube_runtime::watcher::Event;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use toolcrib_compile::{check_defaults, check_grant, check_provider, check_surface, compile, load};
+use toolcrib_compile::{
+    check_defaults, check_grant, check_policy, check_provider, check_surface, compile, load,
+};
 use worlds::{OBJECTS, World, world};
 
 use super::*;
@@ -77,6 +79,7 @@ pub fn stores(world: &World) -> Stores {
     fill(&stores.grants, world, Kind::ToolGrant);
     fill(&stores.defaults, world, Kind::ToolDefaults);
     fill(&stores.providers, world, Kind::ModelProvider);
+    fill(&stores.policies, world, Kind::ClusterToolPolicy);
     fill(&stores.services, world, Kind::Service);
     fill::<MetaOf<Namespace>>(&stores.namespaces, world, Kind::Namespace);
     let (ScopedStore::Cluster(secrets), ScopedStore::Cluster(config_maps)) =
@@ -97,6 +100,7 @@ pub fn results(objects: &dyn Objects, kind: Kind, key: &ObjectRef) -> String {
         Kind::ToolGrant => format!("{:?}", check_grant(objects, key)),
         Kind::ToolDefaults => format!("{:?}", check_defaults(objects, key)),
         Kind::ModelProvider => format!("{:?}", check_provider(objects, key)),
+        Kind::ClusterToolPolicy => format!("{:?}", check_policy(objects, key)),
         Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Namespace => String::new(),
     };
     let mut parts = text.split(" (did you mean ");

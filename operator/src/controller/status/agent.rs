@@ -7,8 +7,8 @@
 
 use jiff::Timestamp;
 use toolcrib_compile::{
-    Code, CredentialKind, Diagnostic, FeedSummary, GrantSource, Kind, Network, ObjectRef, Severity,
-    Subject, ToolSummary, WithheldItem, all_not_accepted,
+    Code, Compilation, CredentialKind, Diagnostic, FeedSummary, GrantSource, Kind, Network,
+    ObjectRef, Severity, Subject, ToolSummary, WithheldItem, all_not_accepted,
 };
 use toolcrib_crds::{
     AgentStatus, ConditionStatus, ConditionType, Egress, FeedStatus, GrantName, Mode,
@@ -30,6 +30,8 @@ pub struct AgentFacts<'a> {
     pub agent: &'a ObjectRef,
     pub generation: Option<i64>,
     pub mode: Mode,
+    /// The policies that match the agent.
+    pub policies: &'a [String],
     pub refusal: Option<&'a Diagnostic>,
     pub suspension: Option<&'a Suspension>,
     pub tools: &'a [ToolSummary],
@@ -75,6 +77,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         withheld: facts.withheld.iter().take(LISTED).map(withheld).collect(),
         manifest_digest: before.manifest_digest.clone(),
         credentials_revision: before.credentials_revision.clone(),
+        policies: facts.policies.iter().take(LISTED).cloned().collect(),
         network: network(facts.network),
         pods: Some(pods(&facts.written, &facts.pods)),
         usage: usage(
@@ -105,6 +108,24 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
             facts.generation,
             now,
         );
+    }
+    status
+}
+
+/// Computes the status of an Agent that is not compiled: what was compiled before stays in force.
+pub fn blocked(
+    before: Option<&AgentStatus>,
+    compiled: &Compilation,
+    why: &Diagnostic,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> AgentStatus {
+    let mut status = before.cloned().unwrap_or_default();
+    status.observed_generation = generation;
+    status.policies = compiled.policies.iter().take(LISTED).cloned().collect();
+    for type_ in [ConditionType::Compiled, ConditionType::Ready] {
+        let verdict = verdict(ConditionStatus::False, code(why.code), sentence(why));
+        put(&mut status.conditions, type_, verdict, generation, now);
     }
     status
 }
@@ -381,6 +402,7 @@ mod tests {
             agent: &otter(),
             generation: Some(3),
             mode: Mode::Mediated,
+            policies: &[],
             refusal: None,
             suspension,
             tools: &[],
@@ -557,6 +579,7 @@ mod tests {
         ];
         let accepted = |refusal: Option<&Diagnostic>, diagnostics: &[Diagnostic]| {
             let facts = AgentFacts {
+                policies: &[],
                 agent: &otter(),
                 generation: Some(3),
                 mode: Mode::Mediated,
@@ -608,6 +631,7 @@ mod tests {
             message: "label the Secret".into(),
         }];
         let facts = AgentFacts {
+            policies: &[],
             agent: &otter(),
             generation: Some(3),
             mode: Mode::Mediated,
@@ -650,6 +674,7 @@ mod tests {
     #[test]
     fn unchanged_facts_give_an_equal_status() {
         let facts = AgentFacts {
+            policies: &[],
             agent: &otter(),
             generation: Some(3),
             mode: Mode::Mediated,

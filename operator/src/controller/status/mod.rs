@@ -1,7 +1,7 @@
 //! Computes the status of every kind from the facts and the previous status. Pure.
 //!
 //! Reading order: [`condition`] (shared by every kind), [`written`], [`pods`], [`usage`], [`agent`];
-//! [`changes`] (Events); [`others`] (Surface, ToolGrant, ToolDefaults, ModelProvider). Not here:
+//! [`changes`] (Events); [`others`] (the other kinds). Not here:
 //! gathering the facts, and writing status.
 //!
 //! Invariants: unchanged facts give an equal status, so nothing is written. Credentials never reach
@@ -15,7 +15,7 @@ mod pods;
 mod usage;
 mod written;
 
-pub use agent::{AgentFacts, agent, was_written};
+pub use agent::{AgentFacts, agent, blocked, was_written};
 pub use changes::{Notice, notices};
 pub use condition::{INTERNAL_ERROR, internal_error, sentence, undecodable};
 pub use others::{Activity, StatusReport, ToolDefaultsReport, ToolGrantReport};

@@ -1,5 +1,5 @@
-//! The status of a Surface, ToolGrant, ToolDefaults or ModelProvider: the counts of its report, and
-//! the conditions `Accepted`, `Resolved` and `Ready`; of a ToolGrant also `Active`.
+//! The status of each kind but Agent: the counts of its report, and the conditions `Accepted`,
+//! `Resolved` and `Ready`; of a ToolGrant also `Active`.
 //!
 //! Here: the fields of each kind. Not here: the construction of conditions, and Agents.
 //!
@@ -11,11 +11,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use toolcrib_compile::{
-    Diagnostic, GrantReport, ObjectRef, ProviderReport, Subject, SurfaceReport,
+    Diagnostic, GrantReport, ObjectRef, PolicyReport, ProviderReport, Subject, SurfaceReport,
 };
 use toolcrib_crds::{
-    ConditionStatus, ConditionType, ModelProviderStatus, StateReason, SurfaceStatus,
-    ToolDefaultsStatus, ToolGrantSpec, ToolGrantStatus,
+    ClusterToolPolicyStatus, ConditionStatus, ConditionType, ModelProviderStatus, StateReason,
+    SurfaceStatus, ToolDefaultsStatus, ToolGrantSpec, ToolGrantStatus,
 };
 
 use super::changes::Notice;
@@ -32,8 +32,8 @@ pub trait StatusReport {
         None
     }
 
-    /// Whether the object gives something at this time, if that depends on the time.
-    fn active(&self, _now: Timestamp) -> Option<Verdict> {
+    /// A condition besides `Accepted` and `Resolved`.
+    fn further(&self, _now: Timestamp) -> Option<(ConditionType, Verdict)> {
         None
     }
 
@@ -64,14 +64,8 @@ pub trait StatusReport {
             generation,
             now,
         );
-        if let Some(active) = self.active(now) {
-            put(
-                &mut conditions,
-                ConditionType::Active,
-                active,
-                generation,
-                now,
-            );
+        if let Some((type_, verdict)) = self.further(now) {
+            put(&mut conditions, type_, verdict, generation, now);
         }
         self.with(generation, conditions)
     }
@@ -205,8 +199,8 @@ impl StatusReport for ProviderReport {
 impl StatusReport for ToolGrantReport {
     type Status = ToolGrantStatus;
 
-    fn active(&self, now: Timestamp) -> Option<Verdict> {
-        Some(self.activity.verdict(now))
+    fn further(&self, now: Timestamp) -> Option<(ConditionType, Verdict)> {
+        Some((ConditionType::Active, self.activity.verdict(now)))
     }
 
     fn diagnostics(&self) -> &[Diagnostic] {
@@ -244,6 +238,26 @@ impl StatusReport for ToolDefaultsReport {
             observed_generation: generation,
             matched_agents: Some(self.0.agents),
             tool_count: Some(self.0.tools),
+            conditions,
+        }
+    }
+}
+
+impl StatusReport for PolicyReport {
+    type Status = ClusterToolPolicyStatus;
+
+    fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    fn conditions(status: &ClusterToolPolicyStatus) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> ClusterToolPolicyStatus {
+        ClusterToolPolicyStatus {
+            observed_generation: generation,
+            matched_agents: Some(self.agents),
             conditions,
         }
     }

@@ -78,7 +78,7 @@ impl Events {
         text: &Warning,
         occasion: Occasion<'_>,
     ) -> Result<bool, kube::Error> {
-        let namespace = about.namespace.clone().unwrap_or_default();
+        let namespace = namespace_of(about);
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let event = event(about, text, occasion, &self.instance, Timestamp::now());
         match api.create(&PostParams::default(), &event).await {
@@ -87,6 +87,13 @@ impl Events {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The namespace of an Event about an object. Events about objects of the whole cluster are in
+/// `default`.
+fn namespace_of(about: &ObjectReference) -> String {
+    let namespace = about.namespace.as_deref();
+    namespace.unwrap_or("default").to_owned()
 }
 
 fn event(
@@ -114,7 +121,7 @@ fn event(
     let name = about.name.clone().unwrap_or_default();
     Event {
         metadata: ObjectMeta {
-            namespace: about.namespace.clone(),
+            namespace: Some(namespace_of(about)),
             name: Some(format!("{}.{hash}", name.get(..200).unwrap_or(&name))),
             ..ObjectMeta::default()
         },

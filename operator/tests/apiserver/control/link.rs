@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use rustls::pki_types::pem::PemObject as _;
@@ -25,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::AgentPresence;
 use toolcrib_operator::lease::Timing;
 use toolcrib_sidecar::config::version::{Files, parse};
@@ -449,6 +450,90 @@ async fn a_suspension_reaches_a_pod_while_others_are_compiled() {
     mediator.whole().await;
     harness
         .files("otter", "all tools again", |files| tools(files).len() == 5)
+        .await;
+    harness.end().await;
+}
+
+/// A policy of the cluster takes tools over the link, stops agents, also those that come later, and
+/// gives back when it is deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_restricts_and_stops_agents() {
+    let harness = Harness::running().await;
+    harness.apply_example().await;
+    let files = harness
+        .files("executor", "compiled", |files| sorted(tools(files)) == ALL)
+        .await;
+    let executor = pods::create(&harness, "executor-1", "executor").await;
+    let mediator = Mediator::start(&harness, &executor, &files).await;
+    mediator.whole().await;
+    // Tests share the cluster, so it selects this test's namespace.
+    let here = json!({"matchLabels": {"kubernetes.io/metadata.name": harness.pond}});
+    let name = format!("desk-{}", harness.pond);
+    let deny = json!([{
+        "host": format!("trading-api.{}.svc:4000", harness.pond),
+        "tools": ["execute_*"],
+    }]);
+    let policy = |spec: Value| {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ClusterToolPolicy",
+            "metadata": {"name": name}, "spec": spec,
+        })
+    };
+    harness
+        .apply(policy(json!({"namespaceSelector": here, "deny": deny})))
+        .await;
+    mediator
+        .until("denied", |now| !has(now, "trading-api.execute_trade"))
+        .await;
+    assert!(has(&mediator.current.now(), READS[0]));
+    let agents: Api<Agent> = harness.api(&harness.pond);
+    let status = harness
+        .eventually("the agent's status", || async {
+            let status = agents.get("executor").await.unwrap().status?;
+            (!status.policies.is_empty()).then_some(status)
+        })
+        .await;
+    assert_eq!(status.policies, std::slice::from_ref(&name));
+    assert_eq!(status.withheld[0].reason, "DeniedByPolicy");
+    let policies: Api<ClusterToolPolicy> = Api::all(harness.client.clone());
+    harness
+        .eventually("the policy's status", || async {
+            let status = policies.get(&name).await.unwrap().status?;
+            let is_ready = |it: &Condition| it.type_ == "Ready" && it.status == "True";
+            (status.matched_agents == Some(2) && status.conditions.iter().any(is_ready))
+                .then_some(())
+        })
+        .await;
+
+    harness
+        .apply(policy(json!({"namespaceSelector": here, "suspend": true})))
+        .await;
+    mediator
+        .until("everything is denied", |now| now.version().is_err())
+        .await;
+    let reason = format!("ClusterToolPolicy {name}");
+    let message = harness
+        .condition::<Agent>("executor", "Ready", "True/Suspended")
+        .await;
+    assert!(message.ends_with(&reason), "{message}");
+    // It does not help to create an agent, or to write that it is not suspended.
+    let spec = json!({"surfaces": [{"name": "trading-api"}], "suspend": false});
+    harness
+        .apply(ours("Agent", &harness.pond, "later", spec))
+        .await;
+    harness
+        .condition::<Agent>("later", "Ready", "True/Suspended")
+        .await;
+
+    policies
+        .delete(&name, &DeleteParams::default())
+        .await
+        .unwrap();
+    mediator.whole().await;
+    harness
+        .files("executor", "all tools again", |files| {
+            sorted(tools(files)) == ALL
+        })
         .await;
     harness.end().await;
 }

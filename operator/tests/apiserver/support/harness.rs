@@ -26,7 +26,9 @@ use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use toolcrib_compile::NetworkSettings;
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
+use toolcrib_crds::{
+    Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions,
+};
 use toolcrib_e2e::cluster::{Home, Progress, kube_binary};
 use toolcrib_e2e::platform::repository;
 use toolcrib_manifest::NameServer;
@@ -406,6 +408,7 @@ impl Harness {
             "ToolGrant" => ApiResource::erase::<ToolGrant>(&()),
             "ToolDefaults" => ApiResource::erase::<ToolDefaults>(&()),
             "ModelProvider" => ApiResource::erase::<ModelProvider>(&()),
+            "ClusterToolPolicy" => ApiResource::erase::<ClusterToolPolicy>(&()),
             kind => panic!("the harness does not know {kind}"),
         };
         let name = object["metadata"]["name"]
@@ -415,8 +418,10 @@ impl Harness {
         let namespace = object["metadata"]["namespace"]
             .as_str()
             .unwrap_or(&self.pond);
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let api: Api<DynamicObject> = match object["kind"].as_str() {
+            Some("ClusterToolPolicy") => Api::all_with(self.client.clone(), &resource),
+            Some(_) | None => Api::namespaced_with(self.client.clone(), namespace, &resource),
+        };
         api.patch(
             &name,
             &PatchParams::apply("toolcrib-test").force(),

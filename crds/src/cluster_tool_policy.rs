@@ -1,0 +1,129 @@
+//! ClusterToolPolicy: restricts the agents of many namespaces. It gives nothing.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Tier;
+
+/// Restricts agents, whatever their namespaces grant. All policies that match an agent hold
+/// together. Deleting or loosening a policy lifts what it restricted.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "toolcrib.dev",
+    version = "v1alpha1",
+    kind = "ClusterToolPolicy",
+    plural = "clustertoolpolicies",
+    status = "ClusterToolPolicyStatus",
+    derive = "PartialEq",
+    shortname = "ctp",
+    category = "toolcrib",
+    doc = "What agents may not do, whatever their namespaces grant.",
+    printcolumn(
+        name = "Agents",
+        type_ = "integer",
+        json_path = ".status.matchedAgents"
+    ),
+    printcolumn(name = "Max-Tier", type_ = "string", json_path = ".spec.maxTier"),
+    printcolumn(name = "Suspend", type_ = "boolean", json_path = ".spec.suspend"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || (has(self.deny) && size(self.deny) > 0)").message("set maxTier, deny or suspend: a policy of none restricts nothing"))]
+#[x_kube(validation = Rule::new("!has(self.trustTiersOf) || has(self.maxTier)").message("trustTiersOf says whose tiers maxTier believes: set maxTier, or remove it"))]
+pub struct ClusterToolPolicySpec {
+    /// The namespaces whose agents are restricted. Left out: all. A namespace whose labels are not
+    /// known is matched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+    /// Restricts these agents alone, in namespaces that `namespaceSelector` matches. Left out: all
+    /// agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub agents: Vec<NamespacedName>,
+    /// Tools above this tier are withheld. It adds to `policy.maxTier` of Agents and ToolDefaults:
+    /// the lowest holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tier: Option<Tier>,
+    /// The namespaces whose surfaces `maxTier` believes. Tools of all other surfaces count as System
+    /// at least, unless they are HTTP with GET. Left out: no surface is believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_tiers_of: Option<LabelSelector>,
+    /// Tools that no agent gets. A tool that one entry matches is withheld.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128))]
+    pub deny: Vec<DenyRule>,
+    /// true: the agents are suspended, as by `spec.suspend` of each Agent. Agents that are created
+    /// later are suspended too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+}
+
+impl ClusterToolPolicySpec {
+    /// Returns whether `suspend` is true.
+    pub fn is_suspending(&self) -> bool {
+        self.suspend == Some(true)
+    }
+}
+
+/// Names an object of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespacedName {
+    /// Namespace of the object.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+}
+
+/// Matches tools of a surface, of a host, or of both together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.surface) || has(self.host)").message("set surface, host or both: a rule of neither has no meaning"))]
+pub struct DenyRule {
+    /// The Surface. Its owner can declare the same service under another name: `host` holds for that
+    /// too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surface: Option<NamespacedName>,
+    /// The host of the surface's address, such as `api.example.com`, `payments.trading.svc` or
+    /// `10.0.0.7`, with or without a port. Without one, all its ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 260),
+        regex(pattern = "^([a-z0-9]([-.a-z0-9]*[a-z0-9])?|\\[[0-9a-f:.]+\\])(:[0-9]{1,5})?$")
+    )]
+    pub host: Option<String>,
+    /// Names of tools as the descriptor spells them; `*` stands for any characters, such as
+    /// `delete_*`. Left out: all tools and feeds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 128)))]
+    pub tools: Vec<String>,
+}
+
+/// The agents that the policy restricts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterToolPolicyStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Number of agents that the policy matches, at most 30 seconds old.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matched_agents: Option<u32>,
+    /// `Accepted`, `Resolved`, and `Ready`: the policy is in force as its spec says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
