@@ -90,9 +90,17 @@ pub fn claw_id(agent: &AgentFile, pod: &str) -> Option<String> {
     }
 }
 
-/// The pod's uid in the link token, which the API server makes for this pod. The token is not
+/// This pod, as the link token names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodClaims {
+    pub namespace: String,
+    pub name: String,
+    pub uid: Arc<str>,
+}
+
+/// Reads the pod in the link token, which the API server makes for this pod. The token is not
 /// verified: the kubelet alone writes the file.
-pub fn pod_uid(link_token: &Path) -> Option<Arc<str>> {
+pub fn pod_claims(link_token: &Path) -> Option<PodClaims> {
     #[derive(Deserialize)]
     struct Claims {
         #[serde(rename = "kubernetes.io")]
@@ -100,18 +108,26 @@ pub fn pod_uid(link_token: &Path) -> Option<Arc<str>> {
     }
     #[derive(Deserialize)]
     struct Kubernetes {
+        #[serde(default)]
+        namespace: String,
         pod: Pod,
     }
     #[derive(Deserialize)]
     struct Pod {
+        #[serde(default)]
+        name: String,
         uid: String,
     }
     let token = std::fs::read_to_string(link_token).ok()?;
     let claims = token.split('.').nth(1)?;
     let claims = BASE64_URL_SAFE_NO_PAD.decode(claims.trim_end()).ok()?;
     let claims: Claims = serde_json::from_slice(&claims).ok()?;
-    let uid = claims.kubernetes.pod.uid;
-    (uid.len() <= LONGEST_UID).then(|| uid.into())
+    let Kubernetes { namespace, pod } = claims.kubernetes;
+    (pod.uid.len() <= LONGEST_UID).then(|| PodClaims {
+        namespace,
+        name: pod.name,
+        uid: pod.uid.into(),
+    })
 }
 
 /// A UUID has 36 bytes.
@@ -161,10 +177,15 @@ mod tests {
             r#"{"kubernetes.io":{"namespace":"pond","pod":{"name":"otter-0","uid":"u-7"}}}"#;
         let token = format!("e30.{}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(claims));
         std::fs::write(&file, token).unwrap();
-        assert_eq!(pod_uid(&file).as_deref(), Some("u-7"));
+        let expected = PodClaims {
+            namespace: "pond".to_owned(),
+            name: "otter-0".to_owned(),
+            uid: "u-7".into(),
+        };
+        assert_eq!(pod_claims(&file), Some(expected));
         std::fs::write(&file, "e30.e30.c2ln").unwrap();
-        assert_eq!(pod_uid(&file), None);
-        assert_eq!(pod_uid(&dir.path().join("none")), None);
+        assert_eq!(pod_claims(&file), None);
+        assert_eq!(pod_claims(&dir.path().join("none")), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use toolcrib_serve::bind;
 
 use super::{admin, routes};
 use crate::app::{App, Limits, Settings};
+use crate::config::identity::PodClaims;
 use crate::config::watch::Watch;
 use crate::config::{CurrentConfig, LoadState, identity};
 use crate::connections;
@@ -56,11 +57,17 @@ pub enum StartError {
     #[error("cannot watch the files: {0}")]
     Watch(std::io::Error),
     #[error(
-        "no manifest in {0} after {secs} s: the operator has compiled none, or the kubelet has not \
-         brought it yet; `kubectl describe agent` says why. The restart looks again",
-        secs = FIRST_FILE.as_secs()
+        "no manifest in {dir} after {secs} s: the operator has compiled none for {whose}, or the kubelet has not \
+         brought it yet; {advice}. The restart looks again",
+        secs = FIRST_FILE.as_secs(),
+        whose = whose(pod.as_ref()),
+        advice = advice(pod.as_ref())
     )]
-    NoFiles(String),
+    NoFiles {
+        dir: String,
+        /// `None`: there is no link token, as outside of a cluster.
+        pod: Option<PodClaims>,
+    },
     #[error("no randomness for an epoch")]
     Randomness,
 }
@@ -100,7 +107,7 @@ impl Server {
         let app = Arc::new(app(&args, limits, stdout)?);
         let watch = Watch::start(args.config_dir.clone(), app.current.clone())
             .map_err(StartError::Watch)?;
-        wait_for_files(&app.current, &args.config_dir.display().to_string()).await?;
+        wait_for_files(&app.current, &args).await?;
         remember_offer(&app);
         let (stop, stopped) = watch::channel(false);
         let metrics_address = metrics_listener
@@ -246,7 +253,11 @@ fn app(
     let exporter = endpoint
         .map(|endpoint| Exporter::start(endpoint, &args.pod, outbound.clone(), metrics.clone()));
     let bodies = Arc::new(Semaphore::new(limits.bodies_kib));
-    let pod_uid = args.link_token_file.as_deref().and_then(identity::pod_uid);
+    let claims = args
+        .link_token_file
+        .as_deref()
+        .and_then(identity::pod_claims);
+    let pod_uid = claims.map(|claims| claims.uid);
     Ok(App {
         telemetry: Telemetry { exporter },
         feeds: Feeds::new(
@@ -319,7 +330,30 @@ fn remember_offer(app: &App) {
     ));
 }
 
-async fn wait_for_files(current: &CurrentConfig, dir: &str) -> Result<(), StartError> {
+/// Names the agent that the files are for, as far as it is known before there are any.
+fn whose(pod: Option<&PodClaims>) -> String {
+    match pod {
+        Some(PodClaims {
+            namespace, name, ..
+        }) => format!("the agent of pod {namespace}/{name}"),
+        None => "the agent".to_owned(),
+    }
+}
+
+/// Returns commands that work as they are written.
+fn advice(pod: Option<&PodClaims>) -> String {
+    match pod {
+        Some(PodClaims {
+            namespace, name, ..
+        }) => format!(
+            "`kubectl get pod {name} -n {namespace} -L toolcrib.dev/agent` names the agent, and \
+             `kubectl describe agent -n {namespace}` says why"
+        ),
+        None => "`kubectl describe agent` says why".to_owned(),
+    }
+}
+
+async fn wait_for_files(current: &CurrentConfig, args: &ServeArgs) -> Result<(), StartError> {
     let mut changes = current.subscribe();
     let seen = async {
         while matches!(current.now().load_state, LoadState::Waiting) {
@@ -330,7 +364,13 @@ async fn wait_for_files(current: &CurrentConfig, dir: &str) -> Result<(), StartE
     };
     match tokio::time::timeout(FIRST_FILE, seen).await {
         Ok(()) => Ok(()),
-        Err(_) => Err(StartError::NoFiles(dir.to_string())),
+        Err(_) => Err(StartError::NoFiles {
+            dir: args.config_dir.display().to_string(),
+            pod: args
+                .link_token_file
+                .as_deref()
+                .and_then(identity::pod_claims),
+        }),
     }
 }
 

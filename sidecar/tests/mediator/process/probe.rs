@@ -3,6 +3,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
 use crate::support::World;
 
 fn probe(world: &World, question: &str) -> std::process::Output {
@@ -31,10 +34,16 @@ async fn probes_distinguish_ready_from_live() {
 fn starting_without_files_fails_with_one_line() {
     let empty = tempfile::tempdir().unwrap();
     let history = tempfile::tempdir().unwrap();
+    let token = history.path().join("token");
+    let claims = r#"{"kubernetes.io":{"namespace":"pond","pod":{"name":"otter-0","uid":"u-7"}}}"#;
+    let claims = BASE64_URL_SAFE_NO_PAD.encode(claims);
+    std::fs::write(&token, format!("e30.{claims}.c2ln")).unwrap();
     let began = Instant::now();
     let output = Command::new(env!("CARGO_BIN_EXE_toolcrib-sidecar"))
         .arg("--config-dir")
         .arg(empty.path())
+        .arg("--link-token-file")
+        .arg(token)
         .arg("--history-dir")
         .arg(history.path())
         .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
@@ -45,6 +54,12 @@ fn starting_without_files_fails_with_one_line() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.contains("no manifest in"), "{text}");
+    assert!(
+        text.contains("for the agent of pod pond/otter-0,"),
+        "{text}"
+    );
+    let command = "`kubectl get pod otter-0 -n pond -L toolcrib.dev/agent`";
+    assert!(text.contains(command), "{text}");
 }
 
 /// A mediator that waits for its first manifest listens and answers no request.
