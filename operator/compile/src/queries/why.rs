@@ -26,7 +26,8 @@ pub enum WhyNot {
         agent: ObjectRef,
         suspension: Suspension,
     },
-    /// The name is not of the form `SURFACE.TOOL`; holds the agent's tool with the nearest name.
+    /// The name is not of the form `SURFACE.TOOL`; holds the tool with the nearest name, of those
+    /// that the agent has, else of those that its surfaces offer.
     NotAName(Option<String>),
     /// The Agent does not exist, or cannot be decoded.
     NoAgent(ObjectRef),
@@ -85,7 +86,10 @@ pub(crate) fn why_not_each(
     let whole = whole_surface(name, '.');
     let withheld = withheld(compilation, &[Some(name), whole.as_deref()]);
     if withheld.is_empty() {
-        vec![missing_layer(objects, compilation, name, suggestions)]
+        match name.contains('.') {
+            true => vec![missing_layer(objects, compilation, name, suggestions)],
+            false => bare_name(objects, compilation, name, suggestions),
+        }
     } else {
         withheld
     }
@@ -158,13 +162,7 @@ fn missing_layer(
 ) -> WhyNot {
     let key = &compilation.agent;
     let Some((alias, tool)) = name.split_once('.') else {
-        let tools = || compilation.tools.iter().map(|tool| &*tool.name);
-        // The tools with this name on any surface.
-        let same = |tool: &&str| tool.split_once('.').is_some_and(|(_, bare)| bare == name);
-        let meant = tools()
-            .find(same)
-            .or_else(|| suggestions.nearest(name, tools()));
-        return WhyNot::NotAName(meant.map(str::to_owned));
+        return WhyNot::NotAName(None);
     };
     let Some(agent) = objects.agent(key) else {
         return WhyNot::NoAgent(key.clone());
@@ -195,7 +193,10 @@ fn missing_layer(
     };
     match resolved.descriptor() {
         Some(descriptor) if !descriptor.tools.contains_key(tool) => {
-            let meant = suggestions.nearest(tool, descriptor.tools.keys().map(|name| &**name));
+            let names = || descriptor.tools.keys().map(|name| &**name);
+            let meant = suggestions
+                .nearest(tool, names())
+                .or_else(|| part_of(tool, names()));
             WhyNot::NotOffered {
                 surface,
                 tool: tool.to_owned(),
@@ -214,6 +215,74 @@ fn missing_layer(
             },
         },
     }
+}
+
+/// Answers a name without a surface: the tool that was probably meant, and why the agent does not
+/// have that one.
+fn bare_name(
+    objects: &dyn Objects,
+    compilation: &Compilation,
+    name: &str,
+    suggestions: &mut Suggestions,
+) -> Vec<WhyNot> {
+    let given = || compilation.tools.iter().map(|tool| &*tool.name);
+    if let Some(meant) = meant_by(name, given, suggestions) {
+        return vec![WhyNot::NotAName(Some(meant.to_owned()))];
+    }
+    let offered = offered(objects, &compilation.agent, suggestions);
+    let offered = || offered.iter().map(|tool| &**tool);
+    let Some(meant) = meant_by(name, offered, suggestions) else {
+        return vec![WhyNot::NotAName(None)];
+    };
+    let mut reasons = vec![WhyNot::NotAName(Some(meant.to_owned()))];
+    reasons.extend(why_not_each(objects, compilation, meant, suggestions));
+    reasons
+}
+
+/// Returns the tools of the surfaces that the agent declares and may use, given or not.
+fn offered(objects: &dyn Objects, key: &ObjectRef, suggestions: &mut Suggestions) -> Vec<String> {
+    let Some(agent) = objects.agent(key) else {
+        return Vec::new();
+    };
+    let mut offered = Vec::new();
+    for entry in &agent.spec.surfaces {
+        let surface = surface_key(key, entry);
+        let Ok(resolved) = open(objects, &surface, &key.namespace, suggestions) else {
+            continue;
+        };
+        let alias = entry.alias.as_deref().unwrap_or(&entry.name);
+        let tools = resolved.descriptor().into_iter();
+        let tools = tools.flat_map(|descriptor| descriptor.tools.keys());
+        offered.extend(tools.map(|tool| format!("{alias}.{tool}")));
+    }
+    offered
+}
+
+/// Returns the one of these tools that a name without a surface probably means.
+fn meant_by<'a, N: Iterator<Item = &'a str>>(
+    name: &str,
+    tools: impl Fn() -> N,
+    suggestions: &mut Suggestions,
+) -> Option<&'a str> {
+    let bare = |tool: &'a str| tool.split_once('.').map_or(tool, |(_, bare)| bare);
+    if let Some(same) = tools().find(|tool| bare(tool) == name) {
+        return Some(same);
+    }
+    if let Some(near) = suggestions.nearest(name, tools()) {
+        return Some(near);
+    }
+    let near = suggestions
+        .nearest(name, tools().map(bare))
+        .or_else(|| part_of(name, tools().map(bare)))?;
+    tools().find(|tool| bare(tool) == near)
+}
+
+/// Returns the shortest name of which `part` is a part.
+fn part_of<'a>(part: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    /// Shorter parts are in too many names.
+    const SHORTEST: usize = 3;
+    let names = names.filter(|name| part.len() >= SHORTEST && name.contains(part));
+    names.min_by_key(|name| (name.len(), *name))
 }
 
 /// Returns the first suspended grant that would give the agent this tool.
