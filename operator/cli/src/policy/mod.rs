@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use toolcrib_compile::{Compilation, LoadResult, ObjectRef, Origin, compile};
+use toolcrib_compile::{Compilation, LoadResult, ObjectRef, Origin, compile, near};
 
 use crate::print::Output;
 use crate::{
@@ -88,8 +88,14 @@ fn run(
     let namespace = test.metadata.namespace.as_deref().unwrap_or("default");
     let agent = ObjectRef::new(namespace, test.spec.agent.clone());
     let compilation = compile(&loaded.inputs, &agent).ok_or_else(|| {
+        let agents: Vec<String> = loaded
+            .inputs
+            .agents()
+            .map(|(key, _)| key.to_string())
+            .collect();
+        let known = near::meant_or_known(&agent.to_string(), agents.iter().map(String::as_str));
         Failure::usage(format_args!(
-            "{origin}: spec.agent: there is no Agent {agent} in the files"
+            "{origin}: spec.agent: there is no Agent {agent} in the files; {known}"
         ))
     })?;
     test.spec

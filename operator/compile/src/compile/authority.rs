@@ -1,7 +1,7 @@
 //! Verb authority: the union of all grants that name the agent and of the ToolDefaults
 //! that it includes. Nothing here subtracts, so removing an object never adds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use toolcrib_crds::{Agent, DefaultsUse, FeedRule, SurfaceName, ToolDefaults, ToolGrant, ToolRule};
@@ -10,6 +10,7 @@ use toolcrib_manifest::GrantRef;
 use crate::compilation::GrantSource;
 use crate::compile::conditions::{Conditions, Window};
 use crate::diagnostics::finding::Finding;
+use crate::near::Suggestions;
 use crate::objects::List;
 use crate::{Code, Kind, ObjectRef, Objects, Subject, names};
 
@@ -50,7 +51,12 @@ impl<'a> Rule<'a> {
 
     /// Returns the finding for a rule whose surface `agent` does not declare: both layers are
     /// needed. It is only a warning for ToolDefaults, which apply to every agent of a namespace.
-    pub fn not_declared_by(&self, agent: &ObjectRef) -> (Code, String) {
+    pub fn not_declared_by(
+        &self,
+        agent: &ObjectRef,
+        declared: &BTreeSet<ObjectRef>,
+        suggestions: &mut Suggestions,
+    ) -> (Code, String) {
         let (code, advice) = match self.source.kind {
             Kind::ToolDefaults => (
                 Code::DefaultsSurfaceNotDeclared,
@@ -66,8 +72,17 @@ impl<'a> Rule<'a> {
             | Kind::ConfigMap
             | Kind::Namespace => (Code::SurfaceNotDeclared, "or remove the rule"),
         };
+        // Only what the agent itself declares: another name could tell which surfaces others have.
+        let namespaces = declared
+            .iter()
+            .filter(|known| known.name == self.surface.name)
+            .map(|known| &*known.namespace);
+        let meant = match suggestions.nearest(&self.surface.namespace, namespaces) {
+            Some(namespace) => format!(" (did you mean {namespace}/{}?)", self.surface.name),
+            None => String::new(),
+        };
         let message = format!(
-            "agent {agent} does not declare surface {}: add it to the agent's spec.surfaces, {advice}",
+            "agent {agent} does not declare surface {}{meant}: add it to the agent's spec.surfaces, {advice}",
             self.surface,
         );
         (code, message)

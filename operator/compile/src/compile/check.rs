@@ -177,7 +177,8 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             if found.is_full() {
                 break;
             }
-            let (code, message) = rule.not_declared_by(&agent_key);
+            let (code, message) =
+                rule.not_declared_by(&agent_key, &declared, &mut found.suggestions);
             found.add(&subject, rule.surface_field(), code, message);
         }
         if takes_elevated(objects, &agent_key, &agent) {

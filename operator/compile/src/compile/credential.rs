@@ -13,7 +13,7 @@ use crate::routes::address::{self, Address};
 use crate::routes::route::{self, Route};
 use crate::surface::ResolvedSurface;
 use crate::surface::descriptor::DescribedAuth;
-use crate::{Code, ObjectRef, Objects, Presence, SecretKeyRef};
+use crate::{Code, ObjectRef, Objects, Presence, SecretKeyRef, near};
 
 /// The `auth` of each tool of a surface, and where it came from.
 #[derive(Clone, Debug)]
@@ -380,15 +380,18 @@ pub(crate) fn allow(
     if let Err(refusal) = route::check(objects, secret, &facts, route) {
         return refuse("name", refusal.code, refusal.message);
     }
-    if facts
-        .keys
-        .as_ref()
-        .is_some_and(|keys| !keys.contains(&reference.key))
+    if let Some(keys) = &facts.keys
+        && !keys.contains(&reference.key)
     {
+        // The owner has consented to this route, so the names of the keys may be told.
+        let meant = near::other(&reference.key, keys.iter().map(String::as_str));
         return refuse(
             "key",
             Code::SecretKeyMissing,
-            format!("Secret {secret} has no key {:?}: add it", reference.key),
+            format!(
+                "Secret {secret} has no key {:?}{meant}: add it, or correct the name",
+                reference.key
+            ),
         );
     }
     sources.add(

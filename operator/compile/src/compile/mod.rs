@@ -278,7 +278,7 @@ fn report_unreached(
                 // The check of the ToolDefaults reports it.
                 Some(_) if rule.source.kind == Kind::ToolDefaults => continue,
                 Some(missing) => (missing.code, missing.message.clone()),
-                None => rule.not_declared_by(key),
+                None => rule.not_declared_by(key, &declared, &mut work.found.suggestions),
             };
             let message_with_rule = located(&rule.subject(), &rule.surface_field(), &message);
             // ToolDefaults apply to every agent of the namespace and do not name this agent.

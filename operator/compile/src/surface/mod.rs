@@ -6,6 +6,7 @@ pub(crate) mod descriptor;
 pub(crate) mod schema;
 pub(crate) mod template;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use toolcrib_crds::{Surface, TlsSpec};
@@ -18,7 +19,7 @@ use crate::objects::facts::Material;
 use crate::routes::address::{self, Address};
 use crate::routes::route::PrivateCa;
 use crate::surface::template::is_sent_as_written;
-use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject};
+use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, near};
 
 /// A resolved surface: each part is known, or has the finding that makes it unusable.
 #[derive(Clone, Debug)]
@@ -282,7 +283,7 @@ fn read_descriptor(
                 None => Err(Finding::new(
                     join(&field, "configMapKeyRef.key"),
                     Code::DescriptorNotFound,
-                    format!("ConfigMap {config_map} has no key {:?}: add it", source.key),
+                    no_key(&config_map, &source.key, &found.data),
                 )),
             }
         }
@@ -455,10 +456,7 @@ pub(crate) fn read_ca(
                         format!("key {:?} of ConfigMap {config_map} {error}", source.key),
                     )),
                 },
-                None => not_found(format!(
-                    "ConfigMap {config_map} has no key {:?}: add it",
-                    source.key
-                )),
+                None => not_found(no_key(&config_map, &source.key, &found.data)),
             }
         }
         Ok(None) => not_found(format!(
@@ -470,6 +468,11 @@ pub(crate) fn read_ca(
             format!("ConfigMap {config_map} could not be read: {why}; it is read again by itself"),
         )),
     }
+}
+
+fn no_key(config_map: &ObjectRef, key: &str, data: &BTreeMap<String, String>) -> String {
+    let meant = near::other(key, data.keys().map(String::as_str));
+    format!("ConfigMap {config_map} has no key {key:?}{meant}: add it, or correct the name")
 }
 
 /// Warns that the ConfigMap cannot be read and that its last known content is in use.
