@@ -157,7 +157,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
             (Event::DocumentStart(_), span) => {
                 return Err(YamlError::new(
                     span.start.line(),
-                    "a second document begins here: a pod file is one document, so remove the line ---",
+                    "a second document begins here: a pod file is one document, so remove the line ---, or give objects of Kubernetes with -f, beside the pod file",
                 ));
             }
             (Event::StreamEnd, _) => return Ok(root),

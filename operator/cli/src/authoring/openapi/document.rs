@@ -45,14 +45,43 @@ pub fn parse(text: &str) -> Result<Document, String> {
         (Some(version), _) if version.starts_with("3.0") => Version::OpenApi30,
         (Some(version), _) if version.starts_with("3.") => Version::OpenApi31,
         (None, Some("2.0")) => Version::Swagger2,
-        _ => {
-            return Err(
-                "is no OpenAPI document: wanted openapi: 3.x, or swagger: \"2.0\"".to_owned(),
-            );
-        }
+        _ => return Err(format!("is no OpenAPI document: {}", seems(&root))),
     };
     Ok(Document { version, root })
 }
+
+/// Says what a document seems to be, and what to give instead.
+fn seems(root: &Value) -> String {
+    let text = |key: &str| root.get(key).and_then(Value::as_str);
+    if let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) {
+        let kind = toolcrib_bounds::cut(kind, SHOWN);
+        let version = toolcrib_bounds::cut(version, SHOWN);
+        let cure = match &*kind {
+            "Surface" => "give the document that it was made from, or apply it as it is",
+            _ => "give the document that the service itself publishes, such as its /openapi.json",
+        };
+        return format!("it seems to be a Kubernetes object, {kind} of {version}: {cure}");
+    }
+    if let Some(version) = text("openapi").or(text("swagger")) {
+        let version = toolcrib_bounds::cut(version, SHOWN);
+        return format!("its version is {version}: give one of openapi: 3.x, or swagger: \"2.0\"");
+    }
+    let what = if root.get("services").is_some() {
+        "it seems to be a pod file, which `kubectl toolcrib import` reads"
+    } else if root.get("tools").is_some() {
+        "it seems to be a descriptor, which belongs in spec.descriptor of a Surface"
+    } else if root.get("item").is_some() && root.get("info").is_some() {
+        "it seems to be a Postman collection, which can be converted to OpenAPI"
+    } else if root.is_object() {
+        "it has no field openapi or swagger"
+    } else {
+        "it is a plain text or a list, such as a web page or a log"
+    };
+    format!("{what}: give a document with openapi: 3.x, or swagger: \"2.0\"")
+}
+
+/// Longest text of a document that a message repeats.
+const SHOWN: usize = 60;
 
 /// An operation with its path and method.
 #[derive(Debug)]

@@ -23,6 +23,14 @@ const MAX_DEFAULT_TEXT: usize = 8 << 20;
 
 /// Reads the file's tree. Fails if the defaults of all agents together exceed a bound.
 pub fn read(root: &Node, found: &mut Findings) -> Result<PodFile, YamlError> {
+    if let Some(kind) = kubernetes_kind(root) {
+        return Err(YamlError {
+            line: root.line,
+            message: format!(
+                "this is a Kubernetes object, {kind}, and no pod file: give the claw-pod.yml, with its services, and objects that exist already with -f"
+            ),
+        });
+    }
     let mut file = PodFile::default();
     let mut reader = Reader {
         found,
@@ -54,6 +62,24 @@ pub fn read(root: &Node, found: &mut Findings) -> Result<PodFile, YamlError> {
     check_defaults(reader.defaults, agents.count())?;
     Ok(file)
 }
+
+/// Returns `KIND of VERSION` if the file is an object of Kubernetes.
+fn kubernetes_kind(root: &Node) -> Option<String> {
+    let Value::Map(entries) = &root.value else {
+        return None;
+    };
+    let text = |wanted: &str| {
+        let entry = entries.iter().find(|(key, _)| key.text == wanted);
+        match &entry?.1.value {
+            Value::Text(text) => Some(toolcrib_bounds::cut(text, SHOWN)),
+            Value::Null | Value::List(_) | Value::Map(_) => None,
+        }
+    };
+    Some(format!("{} of {}", text("kind")?, text("apiVersion")?))
+}
+
+/// Longest text of a file that a message repeats.
+const SHOWN: usize = 60;
 
 /// Refuses defaults that would be too large once every agent has a copy.
 fn check_defaults(defaults: Size, agents: usize) -> Result<(), YamlError> {
