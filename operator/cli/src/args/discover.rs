@@ -20,7 +20,8 @@ pub struct DiscoverArgs {
     pub namespace: Option<String>,
     #[command(flatten)]
     pub server: ServerArgs,
-    /// File with a bearer token for --url
+    /// File with a bearer token for --url. With --in-cluster, the API server keeps the header
+    /// Authorization for itself: give another one with --header-file
     #[arg(long, value_name = "PATH", requires = "url")]
     pub token_file: Option<PathBuf>,
     /// File with the certificate authorities (PEM) of --url's server, instead of the public ones

@@ -96,7 +96,7 @@ fn headers(args: &DiscoverArgs) -> Result<HeaderMap, Failure> {
         let Some((name, mut value)) = pair else {
             let shown = path.display();
             return Err(Failure::usage(format_args!(
-                "{shown} holds what no header can"
+                "{shown} holds what no header can: write one `Name: value` per line, without control characters"
             )));
         };
         value.set_sensitive(true);
@@ -109,8 +109,15 @@ fn headers(args: &DiscoverArgs) -> Result<HeaderMap, Failure> {
         add(path, AUTHORIZATION.as_str().as_bytes(), &value)?;
     }
     if let Some(path) = &args.header_file {
-        for line in text(path)?.lines().filter(|line| !line.trim().is_empty()) {
-            let (name, value) = line.split_once(':').unwrap_or_default();
+        let text = text(path)?;
+        let lines = (1..).zip(text.lines());
+        for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+            let Some((name, value)) = line.split_once(':') else {
+                return Err(Failure::usage(format_args!(
+                    "{}:{number}: is no header: write `Name: value`, such as `X-API-Key: …`; a file with a bare token is for --token-file",
+                    path.display()
+                )));
+            };
             add(path, name.trim().as_bytes(), value.trim())?;
         }
     }

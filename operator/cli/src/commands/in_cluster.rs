@@ -11,6 +11,7 @@ use toolcrib_compile::ObjectRef;
 use super::review::{self, Listing, SurfaceName};
 use crate::args::{ClusterArgs, DiscoverArgs, OperatorArgs};
 use crate::authoring::mcp::client::Server;
+use crate::authoring::mcp::http::PROXIED_ADVICE;
 use crate::authoring::openapi::Address;
 use crate::authoring::wrapped;
 use crate::authoring::wrapped::WRAPPED_PORT;
@@ -19,9 +20,9 @@ use crate::failure::Failure;
 
 pub fn discover(args: &DiscoverArgs, headers: HeaderMap) -> Result<ExitCode, Failure> {
     if headers.contains_key(AUTHORIZATION) {
-        return Err(Failure::usage(
-            "the API server keeps the header Authorization for itself: ask the server with --url, through `kubectl port-forward`",
-        ));
+        return Err(Failure::usage(format_args!(
+            "the API server keeps the header Authorization for itself: {PROXIED_ADVICE}"
+        )));
     }
     let cluster = ClusterArgs {
         namespace: args.namespace.clone(),

@@ -47,6 +47,18 @@ struct Response {
     body: Chunks,
 }
 
+/// Says how a user can give the server a credential. The API server keeps `Authorization` for itself.
+fn credential_advice(transport: &Transport) -> &'static str {
+    match transport {
+        Transport::Url { .. } => "give a credential with --token-file or --header-file",
+        Transport::Proxy { .. } => PROXIED_ADVICE,
+    }
+}
+
+/// How a server that is asked through the API server gets a credential.
+pub const PROXIED_ADVICE: &str = "give its credential in another header than Authorization, as a line `X-API-Key: VALUE` of --header-file; \
+     if it takes a bearer token alone, use `kubectl port-forward`, and --url http://127.0.0.1:PORT/PATH --token-file FILE instead of --in-cluster";
+
 pub type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
 
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +170,8 @@ impl Http {
             }
             _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
                 bail!(
-                    "the server answered {status}: give a credential with --token-file or --header-file"
+                    "the server answered {status}: {}",
+                    credential_advice(&self.transport)
                 )
             }
             Some(document) => bail!(
@@ -265,9 +278,27 @@ pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<A
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use futures::stream;
 
     use super::*;
+
+    #[test]
+    fn the_advice_behind_the_api_server_can_be_followed() {
+        let parses = |flags: &str| {
+            let line = format!("kubectl-toolcrib surface discover fish {flags}");
+            crate::args::Args::try_parse_from(line.split(' ')).is_ok()
+        };
+        assert!(parses("--in-cluster --header-file headers"));
+        assert!(parses("--url http://127.0.0.1:8080/mcp --token-file token"));
+        for flag in [
+            "--header-file",
+            "--url",
+            "--token-file FILE instead of --in-cluster",
+        ] {
+            assert!(PROXIED_ADVICE.contains(flag), "{flag}");
+        }
+    }
 
     #[tokio::test]
     async fn any_chunking_of_a_stream_gives_the_same_answer() {
