@@ -1,6 +1,7 @@
 //! `explain`: the object that gives an agent a tool, or the reason for withholding it; in a
 //! cluster, also the state of its pods.
 
+use std::collections::HashMap;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -254,12 +255,7 @@ fn explanation_text(explanation: &Explanation<'_>) -> String {
         .iter()
         .map(|feed| format!("feed {feed}"))
         .collect();
-    lines.extend(explanation.withheld.iter().map(|withheld| {
-        format!(
-            "withheld {}: {}: {}",
-            withheld.name, withheld.code, withheld.message
-        )
-    }));
+    lines.extend(withheld_lines(&explanation.withheld));
     for line in lines {
         text.push_str(&print::plain(&line));
         text.push('\n');
@@ -268,6 +264,30 @@ fn explanation_text(explanation: &Explanation<'_>) -> String {
         text.push_str(&cluster_text(cluster));
     }
     text
+}
+
+/// One line per reason: a wrong port of a surface withholds each of its tools for the same one.
+fn withheld_lines(withheld: &[WithheldItem]) -> Vec<String> {
+    let mut reasons: Vec<(&WithheldItem, Vec<&str>)> = Vec::new();
+    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+    for item in withheld {
+        let place = *places
+            .entry((item.code, &item.message))
+            .or_insert(reasons.len());
+        match reasons.get_mut(place) {
+            Some((_, names)) => names.push(&item.name),
+            None => reasons.push((item, vec![&item.name])),
+        }
+    }
+    let line = |(item, names): &(&WithheldItem, Vec<&str>)| {
+        format!(
+            "withheld {}: {}: {}",
+            names.join(", "),
+            item.code,
+            item.message
+        )
+    };
+    reasons.iter().map(line).collect()
 }
 
 fn not_ready(condition: &ConditionLine) -> String {
