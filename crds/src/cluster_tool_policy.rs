@@ -106,7 +106,8 @@ pub struct DenyRule {
     )]
     pub host: Option<String>,
     /// Names of tools as the descriptor spells them; `*` stands for any characters, such as
-    /// `delete_*`. Left out: all tools and feeds.
+    /// `delete_*`. Left out: all tools and feeds. The owner of a Surface chooses the names of its
+    /// tools, so to deny a host to owners whom you do not trust, leave the names out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 128)))]
     pub tools: Vec<String>,

@@ -133,6 +133,12 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         .map(|lowered| (lowered.feed, lowered.summary))
         .unzip();
 
+    // Nothing of a surface that a policy denies is told to the model or opened for the pod.
+    let reach: Vec<_> = reach
+        .into_iter()
+        .filter(|reach| !policies.over(objects, &reach.resolved).denies_all())
+        .collect();
+
     let Providers {
         usable: providers,
         unserved,

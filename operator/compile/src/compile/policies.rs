@@ -4,8 +4,8 @@
 //! grants give ([`super::authority`]).
 //!
 //! Invariants: a policy only takes away. All policies that match hold together, so their order does
-//! not matter. What is not known restricts: a namespace without known labels is matched, a surface of
-//! such a namespace is not believed, and a host that cannot be read is every host.
+//! not matter. What is not known restricts: a namespace without known labels is matched, and a
+//! surface of such a namespace is not believed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,7 @@ use toolcrib_manifest::{ClusterDomain, Suspension, Tier};
 
 use crate::diagnostics::finding::Finding;
 use crate::objects::List;
-use crate::objects::destination::{Domain, short_name};
+use crate::objects::destination::{Domain, service_host, service_of_pod_host, short_name};
 use crate::objects::selector::selects;
 use crate::routes::address::{Address, reached, services_of_url};
 use crate::surface::ResolvedSurface;
@@ -26,7 +26,7 @@ use crate::{Code, Diagnostic, Diagnostics, Kind, ObjectRef, Objects, Subject, su
 
 /// What to do about a restriction, for the people who grant tools.
 const WHOM_TO_ASK: &str =
-    "ask an admin of the cluster for another policy, or leave it out of the grant";
+    "ask an admin of the cluster to change the policy, or leave the tool out of the grant";
 
 /// Returns whether a policy matches an agent. `labels`: those of the agent's namespace, if known.
 pub fn policy_matches(
@@ -220,6 +220,11 @@ impl SurfacePolicies<'_> {
         Ok(())
     }
 
+    /// Returns whether the agent may know and reach nothing of the surface.
+    pub fn denies_all(&self) -> bool {
+        self.allow_feeds().is_err()
+    }
+
     /// Returns why the feeds of the surface are withheld from the agent. The finding's message
     /// follows the feed's name.
     pub fn allow_feeds(&self) -> Result<(), Finding> {
@@ -248,14 +253,14 @@ impl Places {
     fn of(objects: &dyn Objects, namespace: &str, address: &Address) -> Self {
         let domain = &objects.settings().cluster_domain;
         let destination = address.destination();
-        // Names of one label or two may be short for a Service.
+        // Names of one label or two may be short for a Service. A pod of a Service is the Service.
         let services = services_of_url(namespace, &address.base_url, Domain::Is(domain));
-        let services = services.iter();
-        let services = services.map(|it| format!("{}.{}.svc", it.name, it.namespace));
+        let of_pod = service_of_pod_host(&destination.host, Domain::Is(domain));
+        let services: Vec<String> = services.iter().chain(&of_pod).map(service_host).collect();
         let literal = destination.host.parse().ok().map(plain);
         let name = short_name(destination.host, domain);
         Self {
-            names: services.chain([name]).collect(),
+            names: services.into_iter().chain([name]).collect(),
             literal,
             port: destination.port,
         }
@@ -273,7 +278,9 @@ impl Places {
             Ok(address) => self.literal == Some(address),
             Err(_) => {
                 let host = host.trim_end_matches('.').to_ascii_lowercase();
-                self.names.contains(&short_name(host, domain))
+                // `payments.trading` may be meant as Service payments of namespace trading.
+                let as_service = format!("{host}.svc");
+                self.names.contains(&short_name(host, domain)) || self.names.contains(&as_service)
             }
         };
         is_host && port.is_none_or(|port| port == self.port)
@@ -315,5 +322,53 @@ fn plain(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(inner) => reached(inner),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::address::of_url;
+
+    /// Checks which hosts of a rule match a surface of namespace `pond`.
+    #[track_caller]
+    fn check(url: &str, yes: &[&str], no: &[&str]) {
+        let address = of_url(url, &BTreeSet::new()).expect("a url");
+        let places = Places::of(
+            &crate::Inputs::offline(crate::Settings::default()),
+            "pond",
+            &address,
+        );
+        let domain = ClusterDomain::default();
+        for host in yes {
+            assert!(places.has(host, &domain), "{host} is a host of {url}");
+        }
+        for host in no {
+            assert!(!places.has(host, &domain), "{host} is no host of {url}");
+        }
+    }
+
+    #[test]
+    fn a_host_matches_in_every_spelling() {
+        check(
+            "https://Api.Example.com",
+            &["api.example.com", "api.example.com:443", "api.example.com."],
+            &["example.com", "api.example.com:80", "x.api.example.com"],
+        );
+        let fish = ["fish.pond.svc", "fish.pond", "fish.pond.svc.cluster.local"];
+        check("http://fish.pond.svc.cluster.local", &fish, &["fish"]);
+        check("http://fish.pond.svc.:80", &fish, &["fish.lake.svc"]);
+        check("http://fish", &fish, &["fish.lake.svc"]);
+        check("http://fish-0.fish.pond.svc.cluster.local", &fish, &[]);
+        check(
+            "http://10.0.0.7",
+            &["10.0.0.7", "10.0.0.7:80"],
+            &["10.0.0.8"],
+        );
+        check(
+            "http://[::ffff:10.0.0.7]:8080",
+            &["10.0.0.7", "[::ffff:a00:7]:8080"],
+            &["10.0.0.7:80"],
+        );
     }
 }

@@ -417,7 +417,7 @@ codes! {
 
     /// A ClusterToolPolicy cannot be read, and no earlier form of it is known, so agents are not compiled.
     PolicyUnreadable: Error, Reference,
-    cause "The policy was written by a later release, or is over a memory budget, and the operator has restarted since. It may restrict any agent, so every agent keeps what was compiled before, nothing is added, and a new agent gets nothing."
+    cause "The policy was written by a later release, or is over a memory budget, and this process of the operator has read no earlier form. It may restrict any agent, so every agent keeps what was compiled before: nothing is added, deleted grants and rotated Secrets reach no pod, and a new agent gets nothing. `spec.suspend` of an Agent still stops it."
     cure "Correct the policy as its status says, or delete it, which lifts what it restricts."
 
     /// The agent holds tools and no provider serves a model for it.

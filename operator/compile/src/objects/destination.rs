@@ -85,8 +85,14 @@ pub(crate) fn short_name(host: String, domain: &ClusterDomain) -> String {
     }
 }
 
-fn service_host(service: &ObjectRef) -> String {
+pub(crate) fn service_host(service: &ObjectRef) -> String {
     format!("{}.{}.svc", service.name, service.namespace)
+}
+
+/// Returns the Service of a pod's name: `pod.name.namespace.svc`, as a headless Service gives them.
+pub(crate) fn service_of_pod_host(host: &str, domain: Domain<'_>) -> Option<ObjectRef> {
+    let (_, service) = host.split_once('.')?;
+    service_of_host(service, domain)
 }
 
 /// The domain that may follow `name.namespace.svc` in the full name of a Service.
