@@ -30,7 +30,7 @@ pub enum Object {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     #[error(
-        "it is nested deeper than {MAX_DEPTH} levels, which nothing here reads: make it flatter"
+        "it is nested deeper than {MAX_DEPTH} levels, the most that Toolcrib reads: make it flatter"
     )]
     TooDeep,
     #[error("it cannot be read as a {kind} of this release: see `kubectl explain {kind}`")]

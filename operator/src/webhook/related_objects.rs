@@ -132,14 +132,10 @@ pub async fn read_related(
     let mut turn = TURNS.acquire().await;
     let versions = [old.cloned(), new.cloned()];
     let affected = affected(agents, *kind, key, &versions);
-    bound(affected.len(), MOST_AGENTS, "agents are concerned")?;
+    bound(affected.len(), MOST_AGENTS, "agents are affected")?;
     let mut namespaces: BTreeSet<&str> = affected.iter().map(|it| &*it.namespace).collect();
     namespaces.insert(&key.namespace);
-    bound(
-        namespaces.len(),
-        MOST_NAMESPACES,
-        "namespaces are concerned",
-    )?;
+    bound(namespaces.len(), MOST_NAMESPACES, "namespaces are affected")?;
     // Any failed read ends the comparison, so an object of these kinds that is missing in the inputs
     // does not exist.
     let synced = SyncProof::check(&SyncProof::KINDS.into()).expect("the list contains every kind");
@@ -292,7 +288,7 @@ impl Reader<'_> {
                 Kind::Agent => keys.iter().for_each(|key| self.agent(key)),
                 Kind::Surface => {
                     self.surfaces += keys.len();
-                    bound(self.surfaces, MOST_SURFACES, "surfaces are concerned")?;
+                    bound(self.surfaces, MOST_SURFACES, "surfaces are affected")?;
                     for (key, found) in self.get_all::<Surface>(keys).await? {
                         put(&mut self.inputs, kind, key, &found, Inputs::set_surface);
                     }
@@ -429,7 +425,7 @@ impl Reader<'_> {
             self.weight = self.weight.saturating_add(object.weight());
             if self.weight > MOST_WEIGHT {
                 let most = MOST_WEIGHT >> 20;
-                let what = "MiB of objects are concerned";
+                let what = "MiB of objects are affected";
                 return Err(Unavailable::TooMany { what, most });
             }
             all.push((key, object));
@@ -512,6 +508,6 @@ mod tests {
         assert!(few > 10, "{few}");
         let over = missing(MOST_KEYS + 1).unwrap_err();
         let why = Unavailable::from(over).to_string();
-        assert_eq!(why, "over 2000 objects and lists are concerned");
+        assert_eq!(why, "over 2000 objects and lists are affected");
     }
 }

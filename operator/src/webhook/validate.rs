@@ -192,7 +192,7 @@ fn verdict(
         Ok(_) => {}
         Err(why @ Unavailable::TooMany { .. }) => {
             let line = format!(
-                "who gains or loses is not compared here, {why}: `kubectl toolcrib plan -f` does"
+                "the webhook did not compute who gains or loses tools: {why}: run `kubectl toolcrib plan -f FILE`"
             );
             return (Answer::Warned(capped(vec![line])), Outcome::Warned);
         }
@@ -400,7 +400,7 @@ mod tests {
         else {
             panic!("is read");
         };
-        let what = "objects and lists are concerned";
+        let what = "objects and lists are affected";
         let over = Unavailable::TooMany { what, most: 2000 };
         let Answer::Warned(lines) = verdict(&change, Err(&over), &Settings::default()).0 else {
             panic!("is warned of");
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "toolcrib: who gains or loses is not compared here, over 2000 objects and lists are concerned: `kubectl toolcrib plan -f` does"
+                "toolcrib: the webhook did not compute who gains or loses tools: over 2000 objects and lists are affected: run `kubectl toolcrib plan -f FILE`"
             ]
         );
     }

@@ -27,14 +27,14 @@ pub enum DialectError {
     /// A field that makes the provider itself execute a tool, connect or fetch, although the
     /// agent's policy refuses that.
     #[error(
-        "`{0}` asks the provider itself to execute a tool or to fetch a url, and the agent's \
-         policy refuses that (policy.providerTools is Refuse, as always with egress: Declared)"
+        "`{0}` makes the provider execute a tool or fetch a URL, which the agent's \
+         policy.providerTools refuses (with egress: Declared it always does): leave it out"
     )]
     ProviderSide(String),
     /// A conversation, or a part of it, that is stored outside of the body.
     #[error(
-        "`{0}` stands for what only the provider holds, and the granted tools' calls belong into \
-         it: send the whole conversation"
+        "`{0}` refers to a conversation that the provider stores, to which the mediator cannot add \
+         the calls of granted tools: send the whole conversation"
     )]
     HeldElsewhere(&'static str),
     #[error("an event of the stream is larger than {limit} bytes")]

@@ -97,7 +97,7 @@ fn needs_patch(agent: &AgentState, change: &SuspensionChange) -> bool {
     }
 }
 
-/// What the pods have loaded of the change, once the operator says it.
+/// Returns how many pods have loaded the change, as soon as the Agent's status has it.
 fn pods(session: &Session, agent: &ObjectRef, deadline: Instant) -> Option<PodCounts> {
     loop {
         let state = session.agent_state(agent).ok()?;

@@ -95,7 +95,7 @@ impl Fetch {
             "rounds of reading what objects name",
         )?;
         let keys = self.answered.len() + self.missing.len();
-        bound(keys, self.most_keys, "objects and lists are concerned")?;
+        bound(keys, self.most_keys, "objects and lists are affected")?;
         let missing = std::mem::take(&mut self.missing);
         self.answered.extend(missing.iter().cloned());
         Ok(missing)
