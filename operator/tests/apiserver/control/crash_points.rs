@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolGrant};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolGrant};
 use toolcrib_operator::lease::Timing;
 
 use crate::support::faults::{Fault, Faults};
@@ -473,7 +473,7 @@ async fn lost_events_are_recovered_by_a_list() {
     let given = world.settled(&process, "with the grant").await;
     let pond = world.harness.pond.clone();
     let all = process.faults.watched();
-    assert_eq!(all.len(), 11, "{all:?}");
+    assert_eq!(all.len(), 12, "{all:?}");
 
     async fn remove<K>(api: Api<K>, name: &str)
     where
@@ -575,6 +575,24 @@ async fn lost_events_are_recovered_by_a_list() {
     remove(h.api::<toolcrib_crds::ToolDefaults>(&pond), "default").await;
     heal("tooldefaults");
     world.reach(&given, "the defaults are gone").await;
+
+    let policy = format!("{pond}-denies");
+    blind("clustertoolpolicies");
+    h.apply(json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ClusterToolPolicy",
+        "metadata": {"name": policy},
+        "spec": {
+            "agents": [{"namespace": pond, "name": "analyst"}],
+            "deny": [{"surface": {"namespace": pond, "name": "trading-api"}}],
+        },
+    }))
+    .await;
+    heal("clustertoolpolicies");
+    world.when("a policy denies", |o| none(o, "analyst")).await;
+    blind("clustertoolpolicies");
+    remove(Api::<ClusterToolPolicy>::all(h.client.clone()), &policy).await;
+    heal("clustertoolpolicies");
+    world.reach(&given, "the policy is gone").await;
 
     let running = |count: u64| {
         move |o: &Outcome| o["Agent analyst"]["pods"]["running"].as_u64() == Some(count)

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use serde_json::{Value, json};
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use crate::support::harness::Harness;
 
@@ -44,12 +44,18 @@ async fn create(harness: &Harness, mut object: Value) -> Result<(), String> {
         "Surface" => ApiResource::erase::<Surface>(&()),
         "ToolDefaults" => ApiResource::erase::<ToolDefaults>(&()),
         "ToolGrant" => ApiResource::erase::<ToolGrant>(&()),
+        "ClusterToolPolicy" => ApiResource::erase::<ClusterToolPolicy>(&()),
         kind => panic!("kind {kind}"),
     };
-    object["metadata"]["namespace"] = json!(harness.pond);
+    let is_of_cluster = object["kind"] == "ClusterToolPolicy";
+    if !is_of_cluster {
+        object["metadata"]["namespace"] = json!(harness.pond);
+    }
     let object: DynamicObject = serde_json::from_value(object).expect("an object");
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(harness.client.clone(), &harness.pond, &resource);
+    let api: Api<DynamicObject> = match is_of_cluster {
+        true => Api::all_with(harness.client.clone(), &resource),
+        false => Api::namespaced_with(harness.client.clone(), &harness.pond, &resource),
+    };
     let dry_run = PostParams {
         dry_run: true,
         ..PostParams::default()

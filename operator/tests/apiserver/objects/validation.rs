@@ -348,7 +348,7 @@ async fn kubectl_apply_warns_of_mistakes_gains_and_losses() {
     let said = world.create(&wide, true).await;
     assert_eq!(said.status, 201, "{said:?}");
     assert!(
-        said.has(&["not compared", "over 64 surfaces", "plan -f"]),
+        said.has(&["did not compute", "over 64 surfaces", "plan -f"]),
         "{:?}",
         said.warnings
     );
