@@ -242,7 +242,11 @@ async fn tools_are_listed_through_the_api_server_and_written() {
 
     // A refusal of the server, and a header that would not reach it.
     fs::write(files.path().join("headers"), "X-Otter: heron-token\n").unwrap();
-    failed(&discover(&[]), 1, "401 Unauthorized: give a credential");
+    failed(
+        &discover(&[]),
+        1,
+        "401 Unauthorized: give its credential in another header",
+    );
     fs::write(
         files.path().join("headers"),
         "Authorization: Bearer otter-token\n",
