@@ -174,7 +174,7 @@ pub struct SourceArgs {
     pub operator: OperatorArgs,
 }
 
-/// What is taken to exist although no file holds it.
+/// The objects that are taken to exist although no file holds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ClapArgs)]
 pub struct AssumedArgs {
     /// With -f: assume that Secrets outside the files exist as their users need them, for Secrets

@@ -1,7 +1,8 @@
 //! One agent's compilation, step by step, and the checks of each kind of object.
 //!
 //! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), the policies
-//! above it ([`policies`]), its suspension ([`suspension`]), the rules that name it ([`authority`]), the surfaces that it may use ([`reach`], [`consent`]), its tools and
+//! above it ([`policies`]), its suspension ([`suspension`]), the rules that name it ([`authority`]),
+//! the surfaces that it may use ([`reach`], [`consent`]), its tools and
 //! feeds ([`offer`], [`credential`], [`lower`]), its providers ([`models`]), bounds on the result
 //! ([`crate::compilation::bounds`]), its network ([`egress`]), its context, and the digest.
 

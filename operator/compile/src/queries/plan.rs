@@ -119,7 +119,7 @@ pub fn plan_agent(
     };
     let held = old.as_ref().map(entitlements).unwrap_or_default();
     let holds = match &new {
-        // What was compiled before stays in force.
+        // The files of the earlier compilation stay in force.
         Some(new) if new.blocked.is_some() => held.clone(),
         Some(_) | None => new.as_ref().map(entitlements).unwrap_or_default(),
     };
