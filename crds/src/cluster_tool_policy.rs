@@ -56,7 +56,7 @@ pub struct ClusterToolPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tier: Option<Tier>,
     /// The namespaces whose surfaces `maxTier` believes. Tools of all other surfaces count as System
-    /// at least, unless they are HTTP with GET. Left out: no surface is believed.
+    /// at least, unless they are HTTP with GET or HEAD. Left out: no surface is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_tiers_of: Option<LabelSelector>,
     /// Tools that no agent gets. A tool that one entry matches is withheld.
