@@ -60,7 +60,7 @@ pub const SITUATIONS: &[Situation] = &[
     Situation {
         name: "no-model",
         title: "The agent has neither tools nor a ModelProvider",
-        text: "The agent is ready, and each request for a model is refused. Create a ModelProvider.",
+        text: "The agent is not ready, because each request for a model is refused. Create a ModelProvider.",
         edit: |objects| {
             objects.remove("ModelProvider");
             objects.remove("ToolGrant");

@@ -56,6 +56,14 @@ impl AgentFacts<'_> {
     fn all_withheld(&self) -> bool {
         self.tools.is_empty() && self.feeds.is_empty() && !self.withheld.is_empty()
     }
+
+    /// Returns the finding that the agent has neither tools nor a model. Its mediators refuse every
+    /// request for one.
+    fn no_model(&self) -> Option<&Diagnostic> {
+        let subject = Subject::new(Kind::Agent, self.agent);
+        let mut found = self.diagnostics.iter();
+        found.find(|found| found.code == Code::NoModel && found.object == subject)
+    }
 }
 
 /// Computes the status of an Agent; `before` is its previous status.
@@ -147,11 +155,8 @@ fn accepted(facts: &AgentFacts<'_>) -> Verdict {
         }
     }
     let Some(first) = against.first() else {
-        // The agent is as its author wants it, or lacks a provider: only the author knows.
-        let mut warnings = facts.diagnostics.iter();
-        let without_model =
-            warnings.find(|found| found.code == Code::NoModel && found.object == subject);
-        let message = without_model.map(sentence).unwrap_or_default();
+        // The agent may be as its author wants it: only the author knows.
+        let message = facts.no_model().map(sentence).unwrap_or_default();
         return verdict(ConditionStatus::True, StateReason::Accepted, message);
     };
     let sentences: Vec<String> = against.iter().map(|found| sentence(found)).collect();
@@ -206,8 +211,8 @@ fn findings(facts: &AgentFacts<'_>) -> Option<String> {
     })
 }
 
-/// `Ready`: the agent is compiled, and no pod has a fault that does not resolve itself. A
-/// suspended agent is `Ready` too, with the reason `Suspended`.
+/// `Ready`: the agent is compiled, it has something to serve, and no pod has a fault that does not
+/// resolve itself. A suspended agent is `Ready` too, with the reason `Suspended`.
 fn ready(facts: &AgentFacts<'_>) -> Verdict {
     if let Some(refusal) = facts.refusal {
         return verdict(
@@ -229,6 +234,13 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
             first.message,
         );
         return verdict(ConditionStatus::False, StateReason::AllWithheld, text);
+    }
+    if let Some(no_model) = facts.no_model() {
+        return verdict(
+            ConditionStatus::False,
+            code(no_model.code),
+            sentence(no_model),
+        );
     }
     if let Some(fault) = faults(&facts.pods).into_iter().next() {
         return fault;
@@ -330,6 +342,29 @@ mod tests {
         ObjectRef::new("pond", "otter")
     }
 
+    /// An agent without tools and pods, whose objects are written.
+    fn facts(agent: &ObjectRef) -> AgentFacts<'_> {
+        AgentFacts {
+            policies: &[],
+            agent,
+            generation: Some(3),
+            mode: Mode::Mediated,
+            refusal: None,
+            suspension: None,
+            tools: &[],
+            feeds: &[],
+            withheld: &[],
+            diagnostics: &[],
+            network: &Network::Unrestricted,
+            digests: None,
+            kept: Vec::new(),
+            written: WriteOutcome::Done,
+            pods: Vec::new(),
+            usage: None,
+            created: None,
+        }
+    }
+
     fn pod(name: &str, report: ReportState, overdue: bool) -> PodState {
         PodState {
             name: name.into(),
@@ -398,24 +433,13 @@ mod tests {
             manifest: "m1".into(),
             credentials: "c1".into(),
         };
+        let otter = otter();
         let facts = AgentFacts {
-            agent: &otter(),
-            generation: Some(3),
-            mode: Mode::Mediated,
-            policies: &[],
-            refusal: None,
             suspension,
-            tools: &[],
-            feeds: &[],
-            withheld: &[],
-            diagnostics: &[],
-            network: &Network::Unrestricted,
             digests: Some(&digests),
-            kept: Vec::new(),
             written,
             pods,
-            usage: None,
-            created: None,
+            ..facts(&otter)
         };
         agent(before, &facts, Timestamp::UNIX_EPOCH)
     }
@@ -567,8 +591,9 @@ mod tests {
             severity: code.severity(),
             message: message.to_owned(),
         };
-        let own = Subject::new(Kind::Agent, &otter());
-        let grant = Subject::new(Kind::ToolGrant, &otter());
+        let otter = otter();
+        let own = Subject::new(Kind::Agent, &otter);
+        let grant = Subject::new(Kind::ToolGrant, &otter);
         let refusal = found(&own, Code::NoModelProvider, "no model");
         let diagnostics = [
             found(&own, Code::InvalidValue, "no unit"),
@@ -579,23 +604,9 @@ mod tests {
         ];
         let accepted = |refusal: Option<&Diagnostic>, diagnostics: &[Diagnostic]| {
             let facts = AgentFacts {
-                policies: &[],
-                agent: &otter(),
-                generation: Some(3),
-                mode: Mode::Mediated,
                 refusal,
-                suspension: None,
-                tools: &[],
-                feeds: &[],
-                withheld: &[],
                 diagnostics,
-                network: &Network::Unrestricted,
-                digests: None,
-                kept: Vec::new(),
-                written: WriteOutcome::Done,
-                pods: Vec::new(),
-                usage: None,
-                created: None,
+                ..facts(&otter)
             };
             let Verdict(_, reason, message) = super::accepted(&facts);
             format!("{}: {message}", reason.0)
@@ -620,6 +631,25 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_without_tools_and_model_is_not_ready() {
+        let otter = otter();
+        let own = Subject::new(Kind::Agent, &otter);
+        let mut found = toolcrib_compile::Diagnostics::default();
+        found.add(&own, "spec.models", Code::NoModel, "requests are refused");
+        let found = found.into_sorted();
+        let without_model = AgentFacts {
+            diagnostics: &found,
+            ..facts(&otter)
+        };
+        let Verdict(status, reason, message) = ready(&without_model);
+        assert_eq!(status, ConditionStatus::False);
+        assert_eq!(reason.0, "NoModel");
+        assert!(message.contains("requests are refused"), "{message}");
+        let Verdict(status, reason, _) = ready(&facts(&otter));
+        assert_eq!((status, &*reason.0), (ConditionStatus::True, "NoPods"));
+    }
+
+    #[test]
     fn an_agent_with_all_grants_withheld_is_not_ready() {
         let digests = Digests {
             manifest: "m1".into(),
@@ -630,24 +660,11 @@ mod tests {
             code: Code::SecretNotLabelled,
             message: "label the Secret".into(),
         }];
+        let otter = otter();
         let facts = AgentFacts {
-            policies: &[],
-            agent: &otter(),
-            generation: Some(3),
-            mode: Mode::Mediated,
-            refusal: None,
-            suspension: None,
-            tools: &[],
-            feeds: &[],
             withheld: &withheld,
-            diagnostics: &[],
-            network: &Network::Unrestricted,
             digests: Some(&digests),
-            kept: Vec::new(),
-            written: WriteOutcome::Done,
-            pods: Vec::new(),
-            usage: None,
-            created: None,
+            ..facts(&otter)
         };
         let Verdict(status, reason, message) = ready(&facts);
         assert_eq!(
@@ -673,27 +690,15 @@ mod tests {
 
     #[test]
     fn unchanged_facts_give_an_equal_status() {
+        let otter = otter();
         let facts = AgentFacts {
-            policies: &[],
-            agent: &otter(),
-            generation: Some(3),
-            mode: Mode::Mediated,
-            refusal: None,
-            suspension: None,
-            tools: &[],
-            feeds: &[],
-            withheld: &[],
-            diagnostics: &[],
-            network: &Network::Unrestricted,
-            digests: None,
-            kept: Vec::new(),
             written: WriteOutcome::Failed("why".into()),
-            pods: Vec::new(),
             usage: Some(Usage {
                 calls: 3,
                 ..Usage::default()
             }),
             created: Some(Timestamp::from_second(5).unwrap()),
+            ..facts(&otter)
         };
         let first = agent(None, &facts, Timestamp::from_second(10).unwrap());
         let second = agent(Some(&first), &facts, Timestamp::from_second(20).unwrap());
