@@ -72,12 +72,14 @@ impl<'a> Rule<'a> {
             | Kind::ConfigMap
             | Kind::Namespace => (Code::SurfaceNotDeclared, "or remove the rule"),
         };
-        // Only what the agent itself declares: another name could tell which surfaces others have.
-        let namespaces = declared
-            .iter()
-            .filter(|known| known.name == self.surface.name)
-            .map(|known| &*known.namespace);
-        let meant = match suggestions.nearest(&self.surface.namespace, namespaces) {
+        let namespaces = || namesakes(&self.surface, declared).map(|known| &*known.namespace);
+        let meant = match suggestions.nearest(&self.surface.namespace, namespaces()) {
+            Some(namespace) => Some(namespace),
+            None => namespaces()
+                .next()
+                .filter(|_| namespaces().nth(1).is_none()),
+        };
+        let meant = match meant {
             Some(namespace) => format!(" (did you mean {namespace}/{}?)", self.surface.name),
             None => String::new(),
         };
@@ -101,6 +103,16 @@ impl<'a> Rule<'a> {
     pub fn name_field(&self, index: usize) -> String {
         format!("{}.allow[{index}]", self.field)
     }
+}
+
+/// Returns the surfaces of this name in other namespaces, of those that an agent declares. A rule for
+/// `surface` has the wrong namespace then. Other surfaces could tell which ones others have.
+pub(crate) fn namesakes<'a>(
+    surface: &'a ObjectRef,
+    declared: &'a BTreeSet<ObjectRef>,
+) -> impl Iterator<Item = &'a ObjectRef> {
+    let named = declared.iter().filter(|known| known.name == surface.name);
+    named.filter(|known| known.namespace != surface.namespace)
 }
 
 /// The name in a rule that stands for all tools or feeds of a surface.

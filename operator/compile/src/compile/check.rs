@@ -138,11 +138,14 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     let mut agents = 0;
     let mut reached = BTreeSet::new();
     let mut elevated = BTreeSet::new();
+    // Surfaces that no agent declares while one declares a surface of this name in another namespace.
+    let mut elsewhere = BTreeSet::new();
     let rules = authority::of_grant(key, &grant);
     let named: BTreeSet<&ObjectRef> = rules.iter().map(|rule| &rule.surface).collect();
     // Reported once, with the rules.
     let missing: BTreeSet<&ObjectRef> = named
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|surface| is_missing(objects, surface, &key.namespace))
         .collect();
     for (index, name) in grant.spec.agents.iter().enumerate() {
@@ -170,10 +173,16 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
             .iter()
             .map(|entry| surface_key(&agent_key, entry))
             .collect();
-        for rule in rules
+        let misplaced = named
             .iter()
-            .filter(|rule| !declared.contains(&rule.surface) && !missing.contains(&rule.surface))
-        {
+            .copied()
+            .filter(|surface| !declared.contains(surface))
+            .filter(|surface| authority::namesakes(surface, &declared).next().is_some());
+        let misplaced: BTreeSet<&ObjectRef> = misplaced.collect();
+        for rule in rules.iter().filter(|rule| {
+            !declared.contains(&rule.surface)
+                && (!missing.contains(&rule.surface) || misplaced.contains(&rule.surface))
+        }) {
             if found.is_full() {
                 break;
             }
@@ -184,9 +193,11 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
         if takes_elevated(objects, &agent_key, &agent) {
             elevated.extend(declared.iter().cloned());
         }
+        elsewhere.extend(misplaced);
         reached.extend(declared);
     }
-    let mut tools = check_rules(objects, &rules, &elevated, &mut found);
+    elsewhere.retain(|surface| !reached.contains(*surface));
+    let mut tools = check_rules(objects, &rules, &elevated, &elsewhere, &mut found);
     tools.retain(|surface, _| reached.contains(surface));
     Some(GrantReport {
         agents,
@@ -225,7 +236,7 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
         reached.extend(declared);
     }
     let rules = authority::of_defaults(key, &defaults);
-    let mut tools = check_rules(objects, &rules, &elevated, &mut found);
+    let mut tools = check_rules(objects, &rules, &elevated, &BTreeSet::new(), &mut found);
     tools.retain(|surface, _| reached.contains(surface));
     Some(GrantReport {
         agents,
@@ -242,11 +253,14 @@ fn takes_elevated(objects: &dyn Objects, key: &ObjectRef, agent: &Agent) -> bool
 }
 
 /// Returns the number of existing tools that the rules of one object name, by surface, and reports
-/// the other names. `elevated` are the surfaces whose Elevated tools are offered to an agent.
+/// the other names. `elevated` are the surfaces whose Elevated tools are offered to an agent. That a
+/// surface of `elsewhere` cannot be opened is not reported: its namespace is wrong, which the caller
+/// has reported, so neither consent nor another name would help.
 fn check_rules(
     objects: &dyn Objects,
     rules: &[Rule<'_>],
     elevated: &BTreeSet<ObjectRef>,
+    elsewhere: &BTreeSet<&ObjectRef>,
     found: &mut Diagnostics,
 ) -> BTreeMap<ObjectRef, usize> {
     let mut by_surface: BTreeMap<&ObjectRef, Vec<&Rule<'_>>> = BTreeMap::new();
@@ -262,6 +276,7 @@ fn check_rules(
                 let named = check_rules_of(&resolved, &rules, offers_elevated, found);
                 tools.insert(surface.clone(), named);
             }
+            Err(_) if elsewhere.contains(surface) => {}
             Err(closed) => {
                 for rule in rules {
                     let message = closed.message.clone();

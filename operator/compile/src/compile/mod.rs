@@ -275,7 +275,8 @@ fn report_unreached(
         .iter()
         .filter(|(surface, _)| !declared.contains(*surface))
     {
-        let missing = consent::is_missing(objects, surface, &key.namespace)
+        let elsewhere = authority::namesakes(surface, &declared).next().is_some();
+        let missing = (!elsewhere && consent::is_missing(objects, surface, &key.namespace))
             .then(|| consent::not_found(objects, surface, &mut work.found.suggestions));
         for rule in rules {
             if work.is_full() {
