@@ -7,7 +7,9 @@ use std::{
 
 use anyhow::Context as _;
 use serde_json::json;
-use toolcrib_compile::{AgentNode, GrantNode, ObjectRef, SurfaceNode, topology};
+use toolcrib_compile::{
+    AgentNode, GrantNode, ObjectRef, SurfaceNode, agents_without_grant, topology,
+};
 
 use crate::print::Output;
 use crate::{
@@ -23,6 +25,7 @@ pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
     // Undecodable objects are missing below.
     print::findings(&objects.loaded, []);
     let mut surfaces = topology(&objects.loaded.inputs);
+    let mut others = agents_without_grant(&objects.loaded.inputs, &surfaces);
     if let Some(namespace) = &objects.namespace {
         let mut subjects = objects.loaded.inputs.subjects();
         if !subjects.any(|subject| subject.key.namespace == *namespace) {
@@ -32,16 +35,17 @@ pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
             )));
         }
         surfaces.retain(|surface| concerns(surface, namespace));
+        others.retain(|agent| agent.agent.namespace == *namespace);
     }
     let text = match args.output {
-        Output::Table if surfaces.is_empty() => match &objects.namespace {
+        Output::Table if surfaces.is_empty() && others.is_empty() => match &objects.namespace {
             Some(namespace) => format!("no surfaces in namespace {namespace}\n"),
             None => "no surfaces\n".to_owned(),
         },
-        Output::Table => text(&surfaces, &Pods::of(&objects)),
+        Output::Table => text(&surfaces, &others, &Pods::of(&objects)),
         Output::Json | Output::Yaml => {
             let pods = pods_of(&surfaces, objects.namespace.as_deref(), objects.from.pods());
-            let value = json!({"surfaces": surfaces, "pods": pods});
+            let value = json!({"surfaces": surfaces, "agentsWithoutGrant": others, "pods": pods});
             print::value(&value, args.output)?
         }
     };
@@ -104,10 +108,17 @@ struct Branch {
     below: Vec<Branch>,
 }
 
-fn text(surfaces: &[SurfaceNode], pods: &Pods) -> String {
+fn text(surfaces: &[SurfaceNode], others: &[AgentNode], pods: &Pods) -> String {
     let mut lines = Vec::new();
-    for surface in surfaces {
-        let branch = surface_branch(surface, pods);
+    let surfaces = surfaces.iter().map(|surface| surface_branch(surface, pods));
+    let others = others.iter().map(|agent| {
+        let has = match agent.suspended {
+            true => "suspended, has nothing",
+            false => "no grant names it",
+        };
+        agent_branch(agent, has.to_owned(), pods)
+    });
+    for branch in surfaces.chain(others) {
         lines.push(print::plain(&branch.line).into_owned());
         draw(&branch.below, "", &mut lines);
     }
@@ -152,33 +163,37 @@ fn grant_branch(node: &GrantNode, pods: &Pods) -> Branch {
         below: node
             .agents
             .iter()
-            .map(|agent| agent_branch(agent, pods))
+            .map(|agent| agent_branch(agent, has(agent), pods))
             .collect(),
     }
 }
 
-fn agent_branch(node: &AgentNode, pods: &Pods) -> Branch {
-    let list = |names: &std::collections::BTreeSet<String>| {
-        names
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(", ")
+/// What the agent has of a grant.
+fn has(node: &AgentNode) -> String {
+    let list = |names: &BTreeSet<String>| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.join(", ")
     };
     let has = match (node.exists, node.tools.is_empty()) {
-        (false, _) => "not found".to_owned(),
+        (false, _) => return "not found".to_owned(),
         (true, _) if node.suspended => "suspended, has nothing".to_owned(),
         (true, true) => "has nothing of it".to_owned(),
         (true, false) => format!("has {}", list(&node.tools)),
     };
-    let withheld = if node.exists && !node.withheld.is_empty() {
-        format!("; withheld: {}", list(&node.withheld))
-    } else {
-        String::new()
+    match node.withheld.is_empty() {
+        true => has,
+        false => format!("{has}; withheld: {}", list(&node.withheld)),
+    }
+}
+
+fn agent_branch(node: &AgentNode, has: String, pods: &Pods) -> Branch {
+    let model = match node.no_model {
+        true => "; no ModelProvider serves it",
+        false => "",
     };
     let own = pods.0.get(&node.agent).into_iter().flatten();
     Branch {
-        line: format!("Agent {}: {has}{withheld}", node.agent),
+        line: format!("Agent {}: {has}{model}", node.agent),
         below: own
             .map(|line| Branch {
                 line: line.clone(),
@@ -232,6 +247,7 @@ mod tests {
                     suspended: false,
                     tools: BTreeSet::new(),
                     withheld: BTreeSet::new(),
+                    no_model: false,
                 }],
             }],
         }

@@ -11,7 +11,7 @@ use crate::compile::authority::{self, Rule, Verb, includes_defaults};
 use crate::compile::offer::Offer;
 use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
-use crate::{Compilation, Inputs, Kind, ObjectRef, compile_all};
+use crate::{Code, Compilation, Inputs, Kind, ObjectRef, Subject, compile, compile_all};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,6 +53,9 @@ pub struct AgentNode {
     pub tools: BTreeSet<String>,
     /// Tools that this grant names and the agent does not get.
     pub withheld: BTreeSet<String>,
+    /// No ModelProvider serves a model for the agent, so every request for one is refused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_model: bool,
 }
 
 /// Returns every surface that exists or is named, in order.
@@ -174,10 +177,41 @@ fn agents(
                     .is_some_and(|compilation| compilation.suspension().is_some()),
                 tools: tools.into_iter().cloned().collect(),
                 withheld: withheld.into_iter().cloned().collect(),
+                no_model: compiled.get(&agent).is_some_and(has_no_model),
                 agent,
             }
         })
         .collect()
+}
+
+/// Returns the agents that no grant and no ToolDefaults of `surfaces` names.
+pub fn agents_without_grant(inputs: &Inputs, surfaces: &[SurfaceNode]) -> Vec<AgentNode> {
+    let grants = surfaces.iter().flat_map(|surface| &surface.grants);
+    let granted: BTreeSet<&ObjectRef> = grants
+        .flat_map(|grant| &grant.agents)
+        .map(|agent| &agent.agent)
+        .collect();
+    let agents = inputs.agents().map(|(key, _)| key);
+    agents
+        .filter(|key| !granted.contains(key))
+        .filter_map(|key| compile(inputs, key))
+        .map(|compilation| AgentNode {
+            exists: true,
+            suspended: compilation.suspension().is_some(),
+            tools: BTreeSet::new(),
+            withheld: BTreeSet::new(),
+            no_model: has_no_model(&compilation),
+            agent: compilation.agent,
+        })
+        .collect()
+}
+
+fn has_no_model(compilation: &Compilation) -> bool {
+    let subject = Subject::new(Kind::Agent, &compilation.agent);
+    let mut found = compilation.diagnostics.iter();
+    found.any(|found| {
+        found.object == subject && matches!(found.code, Code::NoModel | Code::NoModelProvider)
+    })
 }
 
 fn is_suspended(inputs: &Inputs, (kind, grant): (Kind, &ObjectRef)) -> bool {
