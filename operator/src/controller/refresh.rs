@@ -100,7 +100,7 @@ async fn hint(context: &Context, api: &Api<Pod>, pod: &PodName, value: &str) {
         // Not found, or another pod of this name: it will mount the new files.
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
         Ok(Err(error)) => {
-            tracing::warn!(pod = pod.name, %error, "refresh hint not sent, the kubelet takes a minute or two");
+            tracing::warn!(pod = pod.name, %error, "refresh hint not sent, the kubelet takes about a minute");
         }
         Err(_) => tracing::warn!(pod = pod.name, "refresh hint timed out"),
     }

@@ -161,7 +161,7 @@ pub const SITUATIONS: &[Situation] = &[
     Situation {
         name: "change-late",
         title: "The kubelet has not brought a change",
-        text: "A tool was granted, and the pod still has the earlier files. A minute or two is normal; after that, look at the kubelet.",
+        text: "A tool was granted, and the pod still has the earlier files. The kubelet takes about a minute; after two, look at it.",
         edit: |_| {},
         pod: AgentPod::Mediator,
     },

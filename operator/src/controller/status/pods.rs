@@ -81,7 +81,7 @@ pub(super) fn in_force(written: &WriteOutcome, pods: &[PodState]) -> Verdict {
             ConditionStatus::False,
             StateReason::Pending,
             format!(
-                "current files not loaded yet by {names}; the kubelet refreshes the volume within a minute or two"
+                "current files not loaded yet by {names}; the kubelet refreshes the volume about once a minute"
             ),
         );
     }
