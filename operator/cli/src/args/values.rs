@@ -151,6 +151,9 @@ impl LocalAddress {
             Some(provider) => AddressTarget::Provider(provider.to_string()),
             None => AddressTarget::Surface(name.to_string()),
         };
+        if !url.contains("://") {
+            return Err(format!("{url}: has no scheme: write http://{url}"));
+        }
         let url = url::Url::parse(url)
             .map_err(|error| format!("{url}: {error}: wanted http(s)://host:port"))?;
         if !matches!(url.scheme(), "http" | "https") || url.query().is_some() {
