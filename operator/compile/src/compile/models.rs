@@ -211,8 +211,8 @@ pub(crate) fn provider_of(
         match address {
             Err(finding) => finding.report(subject, found),
             Ok(address) => {
-                if let Some(public) = address::public_name(objects, &endpoint.url) {
-                    public.within(&format!("{at}.url")).report(subject, found);
+                if let Some(doubt) = address::doubt(objects, namespace, &endpoint.url) {
+                    doubt.within(&format!("{at}.url")).report(subject, found);
                 }
                 destinations.insert(address.destination());
                 endpoints.push(manifest::Endpoint {
@@ -239,9 +239,9 @@ pub(crate) fn provider_of(
             return None;
         }
     };
-    let public = spec.proxy.as_deref();
-    if let Some(public) = public.and_then(|url| address::public_name(objects, url)) {
-        public.within("spec.proxy").report(subject, found);
+    let url = spec.proxy.as_deref();
+    if let Some(doubt) = url.and_then(|url| address::doubt(objects, namespace, url)) {
+        doubt.within("spec.proxy").report(subject, found);
     }
     if endpoints.is_empty() {
         return None;

@@ -13,7 +13,7 @@ use url::{Host, Url};
 
 use crate::diagnostics::finding::Finding;
 use crate::objects::destination::{Destination, Domain, service_of_host};
-use crate::{Code, ObjectRef, Objects};
+use crate::{Code, ObjectRef, Objects, ServiceFacts};
 
 /// A base address that has passed the checks of this module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,7 +149,7 @@ pub(crate) fn services_of_url(namespace: &str, url: &str, domain: Domain<'_>) ->
 
 /// Warns of a host of two labels that is also the `name.namespace` of a Service: a mediator
 /// resolves it as a public name. The finding's field is empty: the caller knows the url's field.
-pub(crate) fn public_name(objects: &dyn Objects, url: &str) -> Option<Finding> {
+fn public_name(objects: &dyn Objects, url: &str) -> Option<Finding> {
     // A dot at the end marks a public name.
     let host = host_name(url).filter(|_| !is_absolute(url))?;
     let (name, namespace) = host.split_once('.')?;
@@ -165,6 +165,43 @@ pub(crate) fn public_name(objects: &dyn Objects, url: &str) -> Option<Finding> {
             "{host:?} is taken as a public name, and not as Service {service}: for the Service write {host}.svc, or in a Surface of its namespace spec.service; for the public host write a dot at its end"
         ),
     ))
+}
+
+/// Warns of a url of an object in `namespace` whose host leads elsewhere than it seems, or whose
+/// Service does not have its port. The finding's field is empty: the caller knows the url's field.
+pub(crate) fn doubt(objects: &dyn Objects, namespace: &str, url: &str) -> Option<Finding> {
+    public_name(objects, url).or_else(|| port_not_found(objects, namespace, url))
+}
+
+/// Warns of a url with a port that its Service does not have. A headless Service leads to its pods,
+/// which may listen on other ports.
+fn port_not_found(objects: &dyn Objects, namespace: &str, url: &str) -> Option<Finding> {
+    let port = Url::parse(url).ok()?.port_or_known_default()?;
+    let host = host_name(url)?;
+    let domain = Domain::Is(&objects.settings().cluster_domain);
+    let short = || (!host.contains('.')).then(|| ObjectRef::new(namespace, host.clone()));
+    let service = service_of_host(&host, domain).or_else(short)?;
+    let facts = objects.service(&service)?;
+    if facts.headless || facts.external_name || facts.ports.contains_key(&port) {
+        return None;
+    }
+    // The ports of another namespace's Service are not told.
+    let message = match service.namespace == namespace {
+        true => no_such_port(&service, &facts, port),
+        false => format!("Service {service} has no TCP port {port}: correct the port"),
+    };
+    let message = format!("calls cannot connect: {message}");
+    Some(Finding::new("", Code::UrlPortNotFound, message))
+}
+
+/// Returns the message about a port that a Service of the own namespace does not have.
+pub(crate) fn no_such_port(service: &ObjectRef, facts: &ServiceFacts, port: u16) -> String {
+    let ports: Vec<String> = facts.ports.keys().map(u16::to_string).collect();
+    let ports = match ports.is_empty() {
+        true => "none".to_owned(),
+        false => ports.join(", "),
+    };
+    format!("Service {service} has no TCP port {port} (it has {ports}): correct the port")
 }
 
 /// Whether the host of a url ends with a dot.

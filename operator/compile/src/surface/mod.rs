@@ -65,8 +65,8 @@ pub(crate) fn resolve(
         ("spec.url", spec.url.as_deref()),
         ("spec.auth.tokenUrl", token_url),
     ] {
-        let public = url.and_then(|url| address::public_name(objects, url));
-        findings.extend(public.map(|finding| finding.within(field)));
+        let doubt = url.and_then(|url| address::doubt(objects, &key.namespace, url));
+        findings.extend(doubt.map(|finding| finding.within(field)));
     }
     let ca = read_ca(objects, &key.namespace, spec.tls.as_ref(), &mut findings)
         .map(|named| named.or_else(|| own_authority(objects, address.as_ref().ok()?)));
@@ -382,19 +382,10 @@ fn find_address(
                 ));
             }
             if !facts.ports.contains_key(&target.port) {
-                let ports: Vec<String> = facts.ports.keys().map(u16::to_string).collect();
                 return Err(Finding::new(
                     "spec.service.port",
                     Code::ServicePortNotFound,
-                    format!(
-                        "Service {service} has no TCP port {} (it has {}): correct the port",
-                        target.port,
-                        if ports.is_empty() {
-                            "none".to_owned()
-                        } else {
-                            ports.join(", ")
-                        }
-                    ),
+                    address::no_such_port(&service, &facts, target.port),
                 ));
             }
             let address = address::of_target(target, &key.namespace);
