@@ -122,6 +122,13 @@ pub const SITUATIONS: &[Situation] = &[
         pod: AgentPod::Mediator,
     },
     Situation {
+        name: "wrong-port",
+        title: "A Surface names a port that its Service does not have",
+        text: "The agent gets nothing of the Surface. Correct `spec.service.port`; the message lists the Service's ports.",
+        edit: |objects| objects.get("Surface", "trading-api")["spec"]["service"]["port"] = json!(1),
+        pod: AgentPod::Mediator,
+    },
+    Situation {
         name: "too-expensive",
         title: "A Surface is over a memory budget",
         text: "The Surface holds so many small values that decoding it would take too much memory. No agent gets anything of it; all other objects go on. Make it smaller.",
