@@ -16,37 +16,16 @@
 
 #[cfg(feature = "admission")]
 mod admitted;
-mod agent;
-mod arguments;
-mod authority;
-mod cluster_tool_policy;
 mod conditions;
 mod decode;
 mod definitions;
-mod descriptor;
-mod documentation;
-mod duration;
-mod model_provider;
+mod fields;
+mod kinds;
 pub mod near;
-mod policy;
-mod reference;
-mod surface;
-mod tool_defaults;
-mod tool_grant;
 mod words;
 
 #[cfg(feature = "admission")]
 pub use admitted::{Refusal, refusals};
-pub use agent::{
-    Agent, AgentSpec, AgentStatus, AgentSurface, CredentialKind, DefaultsUse, EgressPeer,
-    EgressPort, EgressProtocol, EgressRule, FeedStatus, GrantName, Identity, IpBlock,
-    NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
-};
-pub use arguments::ArgumentRules;
-pub use authority::{ConditionRule, FeedRule, SurfaceName, ToolRule};
-pub use cluster_tool_policy::{
-    ClusterToolPolicy, ClusterToolPolicySpec, ClusterToolPolicyStatus, DenyRule, NamespacedName,
-};
 pub use conditions::{
     ConditionStatus, ConditionType, HasConditions, ReasonName, StateReason, condition, set,
 };
@@ -54,21 +33,31 @@ pub use decode::{
     DecodeError, decode, decode_own, decode_part, known_fields, without_managed_fields,
 };
 pub use definitions::{GROUP, VERSION, definitions};
-pub use duration::{DurationError, DurationText};
-pub use model_provider::{
+pub use fields::arguments::ArgumentRules;
+pub use fields::authority::{ConditionRule, FeedRule, SurfaceName, ToolRule};
+pub use fields::duration::{DurationError, DurationText};
+pub use fields::policy::{
+    Context, Egress, Mode, Models, Policy, ProviderTools, Streaming, Tier, UnknownModel,
+};
+pub use fields::reference::{CaSource, ConfigMapKey, SecretKey, TlsSpec};
+pub use kinds::agent::{
+    Agent, AgentSpec, AgentStatus, AgentSurface, CredentialKind, DefaultsUse, EgressPeer,
+    EgressPort, EgressProtocol, EgressRule, FeedStatus, GrantName, Identity, IpBlock,
+    NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
+};
+pub use kinds::cluster_tool_policy::{
+    ClusterToolPolicy, ClusterToolPolicySpec, ClusterToolPolicyStatus, DenyRule, NamespacedName,
+};
+pub use kinds::model_provider::{
     ApiKey, Dialect, ModelProvider, ModelProviderSpec, ModelProviderStatus, ProviderAuth,
     ProviderEndpoint,
 };
-pub use policy::{
-    Context, Egress, Mode, Models, Policy, ProviderTools, Streaming, Tier, UnknownModel,
-};
-pub use reference::{CaSource, ConfigMapKey, SecretKey, TlsSpec};
-pub use surface::{
+pub use kinds::surface::{
     AgentCredential, AgentName, AuthType, Consumers, CredentialConsent, DescriptorSource, Fallback,
     Mcp, NamespaceConsent, NamespacesFrom, Scheme, ServiceTarget, Surface, SurfaceAuth,
     SurfaceSpec, SurfaceStatus,
 };
-pub use tool_defaults::{ToolDefaults, ToolDefaultsSpec, ToolDefaultsStatus};
-pub use tool_grant::{ToolGrant, ToolGrantSpec, ToolGrantStatus};
+pub use kinds::tool_defaults::{ToolDefaults, ToolDefaultsSpec, ToolDefaultsStatus};
+pub use kinds::tool_grant::{ToolGrant, ToolGrantSpec, ToolGrantStatus};
 
 pub use toolcrib_manifest::RawJson;

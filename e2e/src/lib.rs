@@ -5,13 +5,10 @@
 pub mod audit;
 pub mod cluster;
 pub mod demo;
-pub mod desk;
 pub mod evidence;
-pub mod image_archive;
 pub mod images;
-pub mod model;
 pub mod packages;
 pub mod platform;
 pub mod runner;
 pub mod schemas;
-pub mod serving;
+pub mod services;

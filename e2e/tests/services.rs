@@ -12,11 +12,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use toolcrib_e2e::{
-    desk::{self, DeskState},
-    model::{self, ModelState, Script},
-    serving::serve_on,
-};
+use toolcrib_e2e::services::desk::DeskState;
+use toolcrib_e2e::services::model::{ModelState, Script};
+use toolcrib_e2e::services::serving::serve_on;
+use toolcrib_e2e::services::{desk, model};
 
 struct Services {
     model_state: Arc<ModelState>,

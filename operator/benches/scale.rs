@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use toolcrib_compile::NetworkSettings;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolGrant, definitions};
 use toolcrib_operator::controller::{self, SecretScope, Settings};
-use toolcrib_operator::lease::Timing;
+use toolcrib_operator::leadership::lease::Timing;
 
 /// Set for the child process: the controller's health address.
 const CHILD: &str = "TOOLCRIB_SCALE_CONTROLLER";

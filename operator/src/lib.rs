@@ -12,8 +12,7 @@ mod compressed;
 pub mod controller;
 #[doc(hidden)]
 pub mod foreign;
-mod leadership;
-pub mod lease;
+pub mod leadership;
 pub mod link;
 mod listen;
 pub mod metrics;

@@ -5,7 +5,7 @@
 
 use toolcrib_mediation::Scrubber;
 
-use crate::tools::{answer, mcp, oauth};
+use crate::outbound::tools::{answer, mcp, oauth};
 
 /// The result's bound of most agents, in bytes.
 const MAX_RESULT: usize = 16 * 1024;

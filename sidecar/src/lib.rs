@@ -7,30 +7,22 @@
 //!
 //! Reading order: [`config`] (the four files), [`app`] (state that requests share), [`http`]
 //! (listeners and routes), [`request`] (authentication, bounds and the record of a request),
-//! [`turn`] and [`native`] (the work on a request), [`tools`], [`model`] and [`feeds`] (outgoing
-//! calls, all through [`outbound`]), [`history`] (the record), [`link`] (the operator's floor).
+//! [`turn`] and [`native`] (the work on a request), [`outbound`] (all outgoing calls: to tools,
+//! models, feeds, and over the link to the operator), [`history`] (the record).
 //!
 //! Invariants: only the four files of that moment grant anything ([`config`]); no side effect
 //! without a line in the record before it ([`history`]).
 
 pub mod app;
 pub mod config;
-pub mod connections;
-pub mod continuity;
-pub mod feeds;
 #[doc(hidden)]
 pub mod foreign;
 pub mod history;
 pub mod http;
-pub mod link;
 pub mod metrics;
-pub mod model;
 pub mod native;
 pub mod outbound;
 pub mod process;
 pub mod request;
-pub mod sessions;
-pub mod single_flight;
 pub mod telemetry;
-pub mod tools;
 pub mod turn;

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::json::pointer::resolve;
 use crate::names;
-use crate::pointer::resolve;
 
 /// Keywords whose value is a schema, or a list of schemas, for the same arguments.
 const SAME: [&str; 6] = ["allOf", "anyOf", "oneOf", "if", "then", "else"];

@@ -15,17 +15,14 @@ pub mod glob;
 pub mod headers;
 pub mod json;
 pub mod names;
-pub mod number;
 mod path;
 pub mod pattern;
-pub mod pointer;
 pub mod schema;
-mod shown;
 mod text;
 mod weight;
 
 pub use buffer::{Buffer, TooLarge};
 pub use path::FieldPath;
-pub use shown::{is_hidden, shown};
+pub use text::shown::{is_hidden, shown};
 pub use text::{count, cut};
 pub use weight::{NAMESPACE_WEIGHT, OBJECT_WEIGHT, weight};

@@ -209,7 +209,7 @@ fn every_key_that_the_compiler_reads_is_documented() {
         .collect();
     assert!(
         unknown.is_empty(),
-        "{unknown:?}: document the key in crds/src/descriptor.rs, or add the word to OTHER_WORDS"
+        "{unknown:?}: document the key in crds/src/fields/descriptor.rs, or add the word to OTHER_WORDS"
     );
 }
 

@@ -4,10 +4,8 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Parser;
-use toolcrib_e2e::{
-    model::{ModelState, Script, router},
-    serving,
-};
+use toolcrib_e2e::services::model::{ModelState, Script, router};
+use toolcrib_e2e::services::serving;
 
 /// A stand-in for a model provider. It plays a script and has no model.
 ///

@@ -3,10 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Parser;
-use toolcrib_e2e::{
-    desk::{DeskState, router},
-    serving,
-};
+use toolcrib_e2e::services::desk::{DeskState, router};
+use toolcrib_e2e::services::serving;
 
 /// The demo's service: market contexts, trades, positions, and a log of its requests.
 ///

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::image_archive::Archive;
 use super::layout::{DNS_READY_PORT, Index, Layout, PAUSE_IMAGE};
 use super::node::{GO, READY};
 use super::process::{Identity, ip, only_child, output, poll, run};
 use super::progress::Progress;
 use super::state::{Extent, NodeProcesses, State};
 use super::{Cluster, config, pki, sweep};
-use crate::image_archive::Archive;
 
 /// Timeout from the first program's start until the cluster is ready, on a busy machine.
 const READY_DEADLINE: Duration = Duration::from_secs(240);

@@ -13,6 +13,8 @@
 //! Not here: a second node, enforcement of NetworkPolicy objects (they are accepted and do
 //! nothing), volumes other than the kubelet's own, access to the internet from a pod.
 
+pub mod image_archive;
+
 mod binary;
 mod components;
 mod config;

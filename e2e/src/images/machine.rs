@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::cluster::image_archive::Archive;
 use crate::cluster::process::output;
-use crate::image_archive::Archive;
 
 /// Adds the files below `from`, except these names, and notes which files need shared libraries.
 pub fn add_tree(

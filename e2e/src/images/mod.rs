@@ -5,7 +5,7 @@
 //! [`sbom`] (the crates linked into them), [`machine`] (files of this machine), [`python`] (the
 //! runner's), [`node`] (an MCP server's).
 //!
-//! Not here: an image from a list of files ([`crate::image_archive`]), pushing to a registry.
+//! Not here: an image from a list of files ([`crate::cluster::image_archive`]), pushing to a registry.
 
 mod machine;
 pub mod node;
@@ -22,8 +22,8 @@ use anyhow::{Context, Result, bail};
 pub use self::programs::Profile;
 use self::programs::{BuiltProgram, cargo_build_static};
 use self::sbom::Sbom;
+use crate::cluster::image_archive::Archive;
 use crate::cluster::{Cluster, Home, Progress};
-use crate::image_archive::Archive;
 
 /// One image: `docker.io/toolcrib/<name>:dev`.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::machine::{add_libraries, add_tree};
-use crate::image_archive::Archive;
+use crate::cluster::image_archive::Archive;
 use crate::packages;
 
 const NODE: &str = "/usr/bin/node";

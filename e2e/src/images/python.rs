@@ -13,9 +13,9 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::machine::{add_libraries, add_tree};
+use crate::cluster::image_archive::Archive;
 use crate::cluster::process::run;
 use crate::cluster::{Home, Progress};
-use crate::image_archive::Archive;
 
 /// Debian's interpreter, not one that a version manager puts first in PATH: its parts are where
 /// the image's interpreter looks for them.

@@ -20,7 +20,7 @@ use hyper_util::{
 };
 use serde_json::Value;
 use tokio::{net::TcpListener, runtime::Runtime};
-use toolcrib_e2e::serving::serve_on;
+use toolcrib_e2e::services::serving::serve_on;
 
 /// Larger than any message of a test.
 const MAX_BODY: usize = 4 << 20;

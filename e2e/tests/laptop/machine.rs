@@ -15,11 +15,10 @@ use axum::{extract::Request, middleware::Next};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot, watch};
-use toolcrib_e2e::{
-    desk::{self, DeskState},
-    model::{self, ModelState, Script},
-    serving::serve_on,
-};
+use toolcrib_e2e::services::desk::DeskState;
+use toolcrib_e2e::services::model::{ModelState, Script};
+use toolcrib_e2e::services::serving::serve_on;
+use toolcrib_e2e::services::{desk, model};
 
 /// Bound of every wait, which fails the test; other builds may load the machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);

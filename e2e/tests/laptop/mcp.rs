@@ -12,7 +12,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use toolcrib_e2e::{model::Script, packages};
+use toolcrib_e2e::packages;
+use toolcrib_e2e::services::model::Script;
 
 use crate::machine::{
     DEADLINE, Laptop, POLL, built, document, example, repository, runner, stderr, stdout,

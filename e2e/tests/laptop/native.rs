@@ -9,7 +9,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use toolcrib_e2e::{model::Script, packages};
+use toolcrib_e2e::packages;
+use toolcrib_e2e::services::model::Script;
 
 use crate::{
     machine::{DEADLINE, Laptop, example, example_files, market, repository},

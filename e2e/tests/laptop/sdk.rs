@@ -7,7 +7,8 @@ use std::{fs, path::Path};
 use serde_json::Value;
 
 use crate::machine::{Laptop, demo, document, example, market, repository, runner, stderr, stdout};
-use toolcrib_e2e::{model::Script, packages};
+use toolcrib_e2e::packages;
+use toolcrib_e2e::services::model::Script;
 
 /// The mediator's streaming mode; cases read its name from their environment.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::{fs, thread};
 
 use serde_json::Value;
-use toolcrib_e2e::model::Script;
+use toolcrib_e2e::services::model::Script;
 
 use crate::{
     machine::{Laptop, example_files, market, offered},

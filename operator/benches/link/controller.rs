@@ -10,7 +10,7 @@ use kube::Client;
 use tokio::time::Instant;
 use toolcrib_compile::NetworkSettings;
 use toolcrib_operator::controller::{self, SecretScope, Settings};
-use toolcrib_operator::lease::Timing;
+use toolcrib_operator::leadership::lease::Timing;
 
 use crate::DEADLINE;
 use crate::objects::SYSTEM;

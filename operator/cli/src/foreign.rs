@@ -12,7 +12,8 @@ use crate::authoring::import::{self, ImportOptions, PodImport};
 use crate::authoring::mcp;
 use crate::authoring::openapi::{self, Choice, Remarks, SurfaceOptions};
 use crate::commands;
-use crate::commands::review::{self, Listing, SurfaceName};
+use crate::commands::authoring::review;
+use crate::commands::authoring::review::{Listing, SurfaceName};
 use crate::record::{Entry, Joiner};
 
 /// Converts an OpenAPI document to a Surface.
@@ -72,7 +73,7 @@ fn imported(read: PodImport, given: &ImportOptions) -> Option<usize> {
     let texts = files
         .filter_map(|file| Some((file.name.to_owned(), file.text().ok()?)))
         .collect();
-    let report = commands::import::check(translated, texts);
+    let report = commands::authoring::import::check(translated, texts);
     Some(report.findings.len() + report.loaded.diagnostics.len())
 }
 

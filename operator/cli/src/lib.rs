@@ -9,12 +9,10 @@
 //! Exit codes: 0; 1 if a diagnostic of severity error was printed, or the command failed; 2 for a
 //! wrong command line, or files that cannot be read. `run` exits with the code of its program.
 
-mod admitted;
 mod args;
 mod authoring;
 mod cluster;
 mod commands;
-mod completion;
 mod failure;
 #[doc(hidden)]
 pub mod foreign;
@@ -24,7 +22,6 @@ mod print;
 mod record;
 mod run;
 mod sources;
-mod tls;
 
 use std::process::ExitCode;
 
@@ -37,7 +34,7 @@ use failure::Failure;
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     let outcome = if words.next().is_some_and(|word| word == COMPLETE) {
-        completion::complete(&words.collect::<Vec<_>>())
+        commands::completion::complete(&words.collect::<Vec<_>>())
     } else {
         answer(Args::parse().verb)
     };
@@ -52,23 +49,31 @@ fn answer(verb: Verb) -> Result<ExitCode, Failure> {
         Verb::Compile(args) => commands::compile::compile(&args),
         Verb::Inject(args) => commands::inject::inject(&args),
         Verb::Explain(args) => commands::explain::explain(&args),
-        Verb::Import(args) => commands::import::import(&args),
+        Verb::Import(args) => commands::authoring::import::import(&args),
         Verb::Inspect(args) => commands::inspect::inspect(&args),
         Verb::Tree(args) => commands::tree::tree(&args),
         Verb::Plan(args) => commands::plan::plan(&args),
         Verb::Test(args) => policy::test(&args),
         Verb::Audit(args) => match &args.verb {
-            Some(AuditVerb::Verify(args)) => commands::verify::verify(args),
+            Some(AuditVerb::Verify(args)) => commands::audit::verify::verify(args),
             None => commands::audit::audit(&args.query),
         },
         Verb::Suspend(args) => commands::suspend::suspend(&args),
         Verb::Resume(args) => commands::suspend::resume(&args),
-        Verb::Surface(SurfaceVerb::FromOpenapi(args)) => commands::surface::from_openapi(&args),
-        Verb::Surface(SurfaceVerb::FromStdio(args)) => commands::surface::from_stdio(&args),
-        Verb::Surface(SurfaceVerb::FromImage(args)) => commands::image::from_image(&args),
-        Verb::Surface(SurfaceVerb::Discover(args)) => commands::discover::discover(&args),
+        Verb::Surface(SurfaceVerb::FromOpenapi(args)) => {
+            commands::authoring::surface::from_openapi(&args)
+        }
+        Verb::Surface(SurfaceVerb::FromStdio(args)) => {
+            commands::authoring::surface::from_stdio(&args)
+        }
+        Verb::Surface(SurfaceVerb::FromImage(args)) => {
+            commands::authoring::image::from_image(&args)
+        }
+        Verb::Surface(SurfaceVerb::Discover(args)) => {
+            commands::authoring::discover::discover(&args)
+        }
         Verb::Run(args) => run::run(args),
-        Verb::Completion { shell } => completion::script(shell),
+        Verb::Completion { shell } => commands::completion::script(shell),
     }
 }
 

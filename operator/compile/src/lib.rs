@@ -37,11 +37,11 @@ pub use compilation::{
     Compilation, CredentialKind, FeedSummary, GrantSource, Object, ObjectKind, Role, RuleSummary,
     Source, SourceState, ToolSummary, WithheldItem,
 };
+pub use compile::authority::policies::policy_matches;
+pub use compile::authority::suspension::{MAX_SUSPEND_REASON, suspend_reason};
 pub use compile::check::{
     check_defaults, check_grant, check_policy, check_provider, check_surface,
 };
-pub use compile::policies::policy_matches;
-pub use compile::suspension::{MAX_SUSPEND_REASON, suspend_reason};
 pub use compile::{compile, compile_all};
 pub use diagnostics::code::{Code, Concern, Severity};
 pub use diagnostics::report::{

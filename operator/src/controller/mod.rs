@@ -11,7 +11,6 @@
 
 mod context;
 mod dependents;
-mod digest;
 mod health;
 mod hints;
 mod leader;
@@ -39,7 +38,7 @@ pub use crate::objects::stores::SecretScope;
 use context::Context;
 pub use settings::{Args, ClawApi, Settings};
 
-use crate::lease::Candidate;
+use crate::leadership::lease::Candidate;
 use crate::listen::{STATUS, serve};
 
 /// Runs the command until SIGTERM or SIGINT.

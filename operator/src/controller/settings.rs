@@ -148,7 +148,7 @@ pub struct Settings {
     pub namespace: String,
     pub pod_name: String,
     pub lease: String,
-    pub lease_timing: crate::lease::Timing,
+    pub lease_timing: crate::leadership::lease::Timing,
     /// `None`: no webhook configuration is written.
     pub webhook_config_name: Option<String>,
     /// Empty: all running webhook pods read their path from the configuration.
@@ -193,7 +193,7 @@ impl From<Args> for Settings {
             namespace: args.cluster.namespace,
             pod_name: args.pod_name,
             lease: args.lease,
-            lease_timing: crate::lease::Timing::default(),
+            lease_timing: crate::leadership::lease::Timing::default(),
             webhook_config_name: Some(args.webhook_config_name).filter(|name| !name.is_empty()),
             webhook_pods: args.webhook_pods,
             webhook_service: args.cluster.webhook_service,

@@ -371,7 +371,7 @@ mod tests {
 
     use super::*;
     use crate::controller::settings::{Args, Settings};
-    use crate::lease::Tenure;
+    use crate::leadership::lease::Tenure;
 
     #[derive(clap::Parser)]
     struct Command {

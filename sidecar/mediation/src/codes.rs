@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use toolcrib_dialect::{Dialect, DialectError, ErrorShape, error_body, error_events};
+use toolcrib_dialect::error_body;
+use toolcrib_dialect::{Dialect, DialectError, ErrorShape, error_events};
 
 /// The reason for which a call has no good result; `error.code` of the result that the model reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -15,25 +15,25 @@ use toolcrib_mediation::PresentedTools;
 use toolcrib_serve::bind;
 
 use super::{admin, routes};
+use crate::app::connections;
+use crate::app::continuity::ContinuityStore;
+use crate::app::sessions::native::NativeClients;
 use crate::app::{App, Limits, Settings};
 use crate::config::identity::PodClaims;
 use crate::config::watch::Watch;
 use crate::config::{CurrentConfig, LoadState, identity};
-use crate::connections;
-use crate::continuity::ContinuityStore;
-use crate::feeds::Feeds;
 use crate::history::{History, HistoryError, PodIdentity, StdoutBodies};
-use crate::link::{Link, LinkStatus};
 use crate::metrics::Metrics;
-use crate::model::ModelClient;
+use crate::outbound::feeds::Feeds;
+use crate::outbound::link::{Link, LinkStatus};
+use crate::outbound::model::ModelClient;
 use crate::outbound::resolver::Resolver;
+use crate::outbound::tools::mcp::Servers;
+use crate::outbound::tools::oauth::Tokens;
 use crate::outbound::{LocalNames, Outbound};
 use crate::process::args::ServeArgs;
-use crate::sessions::native::NativeClients;
 use crate::telemetry::Telemetry;
 use crate::telemetry::export::Exporter;
-use crate::tools::mcp::Servers;
-use crate::tools::oauth::Tokens;
 
 /// Longest time that a start waits for its first file: the kubelet may still be syncing, and the
 /// restart after this makes it sync.

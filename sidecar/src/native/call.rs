@@ -15,12 +15,12 @@ use toolcrib_mediation::{DirectCall, PresentedTools};
 
 use super::answer::{NOT_SERVED, Refusal, completed};
 use crate::app::App;
+use crate::app::sessions::client::SessionCall;
 use crate::history::{Bodies, Body};
-use crate::model::Operation;
+use crate::outbound::model::Operation;
 use crate::request::caller::Caller;
 use crate::request::record::{self, HUNG_UP, RequestEnd, RequestSummary};
 use crate::request::stop::{AccessWatch, StopReason, stopped};
-use crate::sessions::client::SessionCall;
 use crate::turn::dispatch::{DispatchResult, cut_off, dispatch};
 
 /// An authenticated call.

@@ -24,8 +24,8 @@ use toolcrib_mediation::Authority;
 use super::is_offered;
 use super::listing::Listing;
 use crate::app::App;
+use crate::app::sessions::client::{KnownList, Session};
 use crate::config::identity::Runner;
-use crate::sessions::client::{KnownList, Session};
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 

@@ -23,10 +23,10 @@ use super::call::Call;
 use super::changes::{self, Of, Subscription};
 use super::listing::Listing;
 use crate::app::App;
+use crate::app::sessions::client::Session;
 use crate::config::EffectiveConfig;
 use crate::request::admission::recordable;
 use crate::request::caller::Caller;
-use crate::sessions::client::Session;
 
 /// Deepest nesting of a message; arguments have a smaller bound.
 const MAX_DEPTH: usize = 128;

@@ -1,7 +1,7 @@
 //! Native mode: the agent's tools for a runner that is an MCP client itself, at `/mcp` beside
 //! the model routes.
 //!
-//! In reading order: [`listing`] (the tools as a client sees them; pure), [`crate::sessions`]
+//! In reading order: [`listing`] (the tools as a client sees them; pure), [`crate::app::sessions`]
 //! (the sessions of the older revision), [`changes`] (the stream that announces a changed list),
 //! [`call`] (one call, with the parser, executor and record of mediated calls), [`answer`]
 //! (results and refusals), [`message`] (reads and checks a message), [`routes`] (HTTP).

@@ -1,7 +1,7 @@
 //! Reads bodies of answers, each within a bound of its own.
 //!
 //! Not here: bodies of runners' requests, which share a bound ([`crate::request::admission`]);
-//! answers of tools, which are decoded and counted ([`crate::tools::answer`]); answers of MCP
+//! answers of tools, which are decoded and counted ([`crate::outbound::tools::answer`]); answers of MCP
 //! servers, which are read as events.
 
 use bytes::Bytes;

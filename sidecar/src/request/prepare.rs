@@ -12,7 +12,7 @@ use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use crate::config::{EffectiveConfig, Unavailable, Version};
 use crate::history::{Body, KeptBody};
-use crate::model::{Candidate, CandidateRequest, Operation, PolicyError, candidates};
+use crate::outbound::model::{Candidate, CandidateRequest, Operation, PolicyError, candidates};
 use crate::request::caller::Caller;
 use crate::request::room::BodyRoom;
 

@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::history::TurnLines;
 use crate::history::line::{Bodies, body, escaped};
 use crate::metrics::usage::CallKind;
-use crate::model::{Candidate, Operation};
+use crate::outbound::model::{Candidate, Operation};
 use crate::request::admission::unrecordable;
 use crate::request::caller::Caller;
 use crate::request::prepare::{ModelRequest, Preparation};

@@ -8,7 +8,7 @@
 //! Invariants: no span contains a prompt, an argument or a result, which only the record has; a
 //! tool's display line is scrubbed and bounded before it gets here. The runner's `traceparent` is
 //! the parent, and its sampling flag is respected. Providers and services are third parties: they
-//! get no trace header, and the runner's own is removed ([`crate::model::headers`]).
+//! get no trace header, and the runner's own is removed ([`crate::outbound::model::headers`]).
 
 pub mod context;
 pub mod export;
@@ -23,7 +23,7 @@ use toolcrib_dialect::Usage;
 use toolcrib_manifest::Transport;
 use toolcrib_mediation::{Display, ManagedCall, ToolOutcome};
 
-use crate::model::{Candidate, ModelError};
+use crate::outbound::model::{Candidate, ModelError};
 use context::TraceContext;
 use export::Exporter;
 

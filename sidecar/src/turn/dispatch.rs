@@ -14,10 +14,10 @@ use crate::app::App;
 use crate::config::EffectiveConfig;
 use crate::history::line::{escaped, intent};
 use crate::metrics::CallKind;
+use crate::outbound::tools::client::ToolClient;
+use crate::outbound::tools::granted::GrantedTool;
+use crate::outbound::tools::{Tool, ToolContext};
 use crate::request::caller::Caller;
-use crate::tools::client::ToolClient;
-use crate::tools::granted::GrantedTool;
-use crate::tools::{Tool, ToolContext};
 
 /// The result of a dispatched call.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use toolcrib_mediation::{
 
 use crate::app::App;
 use crate::history::{Bodies, Body, KeptBody};
-use crate::model::{
+use crate::outbound::model::{
     AwaitedProvider, Candidate, EventStream, ModelError, ModelReply, ModelStream, ModelTimeouts,
     ProviderRequest, ReplyBody, StreamError, headers,
 };

@@ -19,7 +19,7 @@ use toolcrib_mediation::{
 
 use crate::app::App;
 use crate::history::{Bodies, Body, KeptBody};
-use crate::model::{
+use crate::outbound::model::{
     AwaitedProvider, ModelError, ModelStream, ModelTimeouts, ProviderRequest, headers, next_chunk,
 };
 use crate::request::prepare::{ModelRequest, Preparation};

@@ -17,10 +17,11 @@ use toolcrib_mcp_stdio::routes::{App, router};
 use toolcrib_mcp_stdio::supervisor::{self, State};
 use toolcrib_mcp_stdio::token::TokenFile;
 use toolcrib_serve::bind;
-use toolcrib_sidecar::connections::{self, Bounds};
+use toolcrib_sidecar::app::connections;
+use toolcrib_sidecar::app::connections::Bounds;
+use toolcrib_sidecar::app::sessions::Sessions;
 use toolcrib_sidecar::process;
 use toolcrib_sidecar::process::log::Log;
-use toolcrib_sidecar::sessions::Sessions;
 
 /// Twice the number of concurrent calls, so that probes and new sessions have room.
 const BOUNDS: Bounds = Bounds {

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use toolcrib_mcp::code::METHOD_NOT_FOUND;
 use toolcrib_mcp::{Answer, Fault, Members, Message, ReplyBody};
-use toolcrib_sidecar::sessions::SessionId;
+use toolcrib_sidecar::app::sessions::SessionId;
 
 use crate::line::{answer_line, notification_line, request_line};
 use crate::listed::ListedTools;

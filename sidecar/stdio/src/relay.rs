@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use toolcrib_mcp::{Answer, Fault, Members};
-use toolcrib_sidecar::sessions::SessionId;
+use toolcrib_sidecar::app::sessions::SessionId;
 
 use crate::program::{CallError, Caller, Program};
 use crate::revision::{ChildDescription, Method};

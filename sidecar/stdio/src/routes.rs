@@ -19,7 +19,7 @@ use toolcrib_mcp::code::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND};
 use toolcrib_mcp::header::SESSION_HEADER;
 use toolcrib_mcp::revision::{self, Form};
 use toolcrib_mcp::{Answer, Fault, Message, Raw, ReplyBody, members, raw, reply};
-use toolcrib_sidecar::sessions::{SessionId, Sessions};
+use toolcrib_sidecar::app::sessions::{SessionId, Sessions};
 
 use crate::program::Caller;
 use crate::relay::Relay;

@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::outline::REFERENCES;
 use super::{Defect, DefectKind, MAX_CHAIN, MAX_EXPANDED, MAX_SHOWN, too_many_patterns};
 use crate::cut;
+use crate::json::pointer;
 use crate::pattern::{self, MAX_PATTERNS, MAX_STATES};
-use crate::pointer;
 
 const SAME_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 const SAME_ONE: [&str; 4] = ["not", "if", "then", "else"];

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cut;
+use crate::json::pointer::Path;
 use crate::pattern::{ENGINE_BYTES, ENGINE_CACHE_BYTES, MAX_PATTERNS, MAX_STATES};
-use crate::pointer::Path;
 use graph::Graph;
 
 mod graph;

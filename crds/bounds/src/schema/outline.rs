@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{Defect, DefectKind, MAX_DEPTH, MAX_NODES, MAX_PATH_BYTES};
-use crate::pointer::Path;
+use crate::json::pointer::Path;
 
 /// Keywords whose value names another part of the document.
 pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolcrib_bounds::json::nests_within;
+use toolcrib_bounds::json::{number, pointer};
 use toolcrib_bounds::schema::Validator;
-use toolcrib_bounds::{ca, number, pattern, pointer, schema};
+use toolcrib_bounds::{ca, pattern, schema};
 use toolcrib_compile::normalize::normalize;
 use toolcrib_compile::{ObjectRef, Settings, check_surface, load, yaml};
 use toolcrib_dialect::{Dialect, Reassembly, Reply, Request, SseParser, json as scan};

@@ -13,11 +13,9 @@ use toolcrib_crds::Agent;
 
 use super::read::{ListItem, list};
 use super::{Cluster, ReadError, Scope, advice, read_all};
-use crate::{
-    args::{ClusterArgs, ConnectionArgs, OperatorArgs},
-    failure::Failure,
-    tls,
-};
+use crate::args::{ClusterArgs, ConnectionArgs, OperatorArgs};
+use crate::cluster::tls;
+use crate::failure::Failure;
 
 /// A connection to a cluster. The first question shows whether it works.
 pub struct Session {

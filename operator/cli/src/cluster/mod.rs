@@ -5,6 +5,8 @@
 //! Unknown, with a note. Nothing is written, except on request: the tools of one Surface
 //! ([`surface`]), and the suspension of Agents ([`agents`]).
 
+pub mod tls;
+
 mod advice;
 mod agents;
 mod connect;

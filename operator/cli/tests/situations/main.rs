@@ -29,7 +29,7 @@ use staging::{Ports, Scene, example, operator_goes, stage};
 use table::SITUATIONS;
 use tokio::net::TcpListener;
 use toolcrib_e2e::platform::repository;
-use toolcrib_e2e::{desk, model, serving};
+use toolcrib_e2e::services::{desk, model, serving};
 
 /// The namespace's name on the page.
 const NAMESPACE: &str = "trading";

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::Tier;
 
+use super::authority::policies::policy_matches;
+use super::reach::consent::{consents, is_missing, open, other_in};
+use super::tools::lower::needs_approval;
+use super::tools::offer::Offer;
 use crate::compile::authority::{self, Rule, Verb, includes_defaults};
-use crate::compile::consent::{consents, is_missing, open, other_in};
 use crate::compile::credential::{self, Sources};
-use crate::compile::lower::needs_approval;
 use crate::compile::models;
-use crate::compile::offer::Offer;
-use crate::compile::policies::policy_matches;
 use crate::diagnostics::finding::Finding;
 use crate::diagnostics::report::{GrantReport, PolicyReport, ProviderReport, SurfaceReport};
 use crate::reference::surface_key;

@@ -1,27 +1,20 @@
 //! One agent's compilation, step by step, and the checks of each kind of object.
 //!
-//! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), the policies
-//! above it ([`policies`]), its suspension ([`suspension`]), the rules that name it ([`authority`]),
-//! the surfaces that it may use ([`reach`], [`consent`]), its tools and
-//! feeds ([`offer`], [`credential`], [`lower`]), its providers ([`models`]), bounds on the result
+//! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), the policies above
+//! it ([`authority::policies`]), its suspension ([`authority::suspension`]), the rules that name it
+//! ([`authority`]), the surfaces that it may use ([`reach`], with the owner's consent), its tools and
+//! feeds ([`tools`], [`credential`]), its providers ([`models`]), bounds on the result
 //! ([`crate::compilation::bounds`]), its network ([`egress`]), its context, and the digest.
 
 pub(crate) mod authority;
 pub(crate) mod check;
-pub(crate) mod conditions;
-pub(crate) mod consent;
 pub(crate) mod context;
 pub(crate) mod credential;
 pub(crate) mod effective;
 pub(crate) mod egress;
-pub(crate) mod lower;
-pub(crate) mod mcp_config;
 pub(crate) mod models;
-pub(crate) mod offer;
-pub mod policies;
 pub(crate) mod reach;
-pub(crate) mod rules;
-pub mod suspension;
+pub(crate) mod tools;
 pub(crate) mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,14 +25,14 @@ use toolcrib_manifest::{
     ToolsExtension, ToolsFile, VERSION,
 };
 
+use self::authority::policies::Policies;
 use self::authority::{Authority, Rule, Verb};
 use self::context::ContextSurface;
 use self::effective::Effective;
-use self::lower::FeedEntry;
 use self::models::Providers;
-use self::policies::Policies;
 use self::reach::Reach;
-use self::rules::ToolEntry;
+use self::tools::lower::FeedEntry;
+use self::tools::rules::ToolEntry;
 use self::work::Work;
 use crate::compilation::bounds;
 use crate::compilation::files::Files;
@@ -65,7 +58,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     if let Some(most) = policies.max_tier() {
         effective.max_tier = effective.max_tier.min(most);
     }
-    let suspension = suspension::suspension(key, agent, &mut work.found)
+    let suspension = authority::suspension::suspension(key, agent, &mut work.found)
         .or_else(|| policies.suspension(key, &mut work.found));
     // A suspended agent has nothing that a policy could withhold.
     let blocked = match &suspension {
@@ -90,7 +83,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             let rules = rules
                 .get(&reach.resolved.subject.key)
                 .map_or(&[][..], Vec::as_slice);
-            lower::tools(
+            tools::lower::tools(
                 objects,
                 key,
                 reach,
@@ -108,7 +101,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             let rules = rules
                 .get(&reach.resolved.subject.key)
                 .map_or(&[][..], Vec::as_slice);
-            lower::feeds(objects, key, reach, rules, &policies, &mut work)
+            tools::lower::feeds(objects, key, reach, rules, &policies, &mut work)
         })
         .collect();
     if feeds.len() > bounds::MAX_FEEDS {
@@ -276,8 +269,8 @@ fn report_unreached(
         .filter(|(surface, _)| !declared.contains(*surface))
     {
         let elsewhere = authority::namesakes(surface, &declared).next().is_some();
-        let missing = (!elsewhere && consent::is_missing(objects, surface, &key.namespace))
-            .then(|| consent::not_found(objects, surface, &mut work.found.suggestions));
+        let missing = (!elsewhere && reach::consent::is_missing(objects, surface, &key.namespace))
+            .then(|| reach::consent::not_found(objects, surface, &mut work.found.suggestions));
         for rule in rules {
             if work.is_full() {
                 return;
@@ -318,11 +311,11 @@ fn report_unreached(
 
 /// Writes the rules into the tools, and reports those over the bound of an agent.
 fn withhold_rules(key: &ObjectRef, lowered: &mut Vec<ToolEntry<'_>>, work: &mut Work) {
-    let lost = rules::write(lowered);
+    let lost = tools::rules::write(lowered);
     if lost.is_empty() {
         return;
     }
-    let message = rules::too_many();
+    let message = tools::rules::too_many();
     let subject = Subject::new(Kind::Agent, key);
     work.found.add(
         &subject,
@@ -471,7 +464,7 @@ fn context_data(
     if effective.offers_mcp() {
         data.insert(
             names::MCP_CONFIG.to_owned(),
-            mcp_config::of(effective.runner),
+            context::mcp_config::of(effective.runner),
         );
     }
     data

@@ -13,7 +13,7 @@ use std::fmt;
 use serde::Serialize;
 use toolcrib_manifest::Tier;
 
-use crate::compile::suspension::sentence;
+use crate::compile::authority::suspension::sentence;
 use crate::near::Suggestions;
 use crate::queries::entitlements::{
     ANY_MODEL, EXECUTED, Facts, Item, ItemKind, LIMITS, RULES, TIER, VALUE, entitlements,

@@ -8,7 +8,7 @@ use toolcrib_crds::Agent;
 
 use crate::compilation::limits::limits_of;
 use crate::compile::authority::{self, Rule, Verb, includes_defaults};
-use crate::compile::offer::Offer;
+use crate::compile::tools::offer::Offer;
 use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
 use crate::{Code, Compilation, Inputs, Kind, ObjectRef, Subject, compile, compile_all};

@@ -4,7 +4,7 @@ use serde::Serialize;
 use toolcrib_manifest::{HttpMethod, RawJson};
 
 use crate::compilation::Compilation;
-use crate::compile::consent::consents;
+use crate::compile::reach::consent::consents;
 use crate::diagnostics::finding::join;
 use crate::names::method_name;
 use crate::reference::surface_key;

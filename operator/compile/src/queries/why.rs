@@ -7,10 +7,10 @@ use std::fmt;
 use toolcrib_manifest::Suspension;
 
 use crate::compilation::WithheldItem;
+use crate::compile::authority::suspension::sentence;
 use crate::compile::authority::{Rule, Verb, of_grant};
-use crate::compile::consent::open;
-use crate::compile::offer::Offer;
-use crate::compile::suspension::sentence;
+use crate::compile::reach::consent::open;
+use crate::compile::tools::offer::Offer;
 use crate::near::Suggestions;
 use crate::reference::surface_key;
 use crate::surface::ResolvedSurface;

@@ -15,8 +15,8 @@ use toolcrib_compile::{Key, Keys, Kind, ObjectRef, names};
 use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
 use super::Dependents;
-use crate::controller::digest::digest;
 use crate::controller::queue::work::{Work, WorkKind};
+use crate::controller::write::digest::digest;
 use crate::objects::decode::{DecodedObject, KindWithStatus, MetaOf};
 use crate::objects::metadata::ObjectMetadata;
 use crate::objects::store::{Change, Store, StoreObject};

@@ -12,9 +12,9 @@ use toolcrib_compile::{Code, Compilation, Diagnostic, names};
 use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
 use crate::controller::context::Context;
-use crate::controller::digest::digest;
 use crate::controller::queue::work::{Work, WorkKind};
 use crate::controller::status::{self, AgentFacts, Notice, StatusReport, WriteOutcome, sentence};
+use crate::controller::write::digest::digest;
 use crate::controller::write::events::Warning;
 use crate::controller::write::merge_patch::merge_patch;
 use crate::metrics::Finding;

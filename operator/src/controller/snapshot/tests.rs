@@ -16,7 +16,7 @@ use toolcrib_compile::{
 use worlds::{OBJECTS, World, world};
 
 use super::*;
-use crate::controller::digest::digest;
+use crate::controller::write::digest::digest;
 use crate::objects::decode::MetaOf;
 use crate::objects::store::{Store, StoreObject, StoreWriter};
 use crate::objects::stores::{ScopedStore, SecretScope};

@@ -23,8 +23,8 @@ use toolcrib_bounds::digest::Parts;
 use toolcrib_compile::{ObjectRef, Presence, Role, names};
 use toolcrib_crds::Agent;
 
+use super::digest::digest;
 use super::managed_object::ManagedObject;
-use crate::controller::digest::digest;
 use crate::objects::metadata::ObjectMetadata;
 use crate::objects::stores::{ScopedStore, Version};
 

@@ -6,6 +6,8 @@
 //!
 //! Invariant: an object with the wanted content is not written, and an Event is not written twice.
 
+pub mod digest;
+
 pub mod apply;
 pub mod events;
 pub mod managed_object;

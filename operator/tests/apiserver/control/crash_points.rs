@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
 use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolGrant};
-use toolcrib_operator::lease::Timing;
+use toolcrib_operator::leadership::lease::Timing;
 
 use crate::support::faults::{Fault, Faults};
 use crate::support::harness::{Controller, DEADLINE, Harness, free_port};

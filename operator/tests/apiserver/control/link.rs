@@ -28,12 +28,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::AgentPresence;
-use toolcrib_operator::lease::Timing;
+use toolcrib_operator::leadership::lease::Timing;
 use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
-use toolcrib_sidecar::link::{Link, LinkStatus};
 use toolcrib_sidecar::metrics::Metrics;
-use toolcrib_sidecar::model::ModelClient;
+use toolcrib_sidecar::outbound::link::{Link, LinkStatus};
+use toolcrib_sidecar::outbound::model::ModelClient;
 use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
 

@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use kube::{Client, Resource};
 use serde_json::json;
 use toolcrib_crds::{Agent, Surface, ToolGrant};
-use toolcrib_operator::lease::Timing;
+use toolcrib_operator::leadership::lease::Timing;
 
 use crate::support::faults::Faults;
 use crate::support::harness::Harness;

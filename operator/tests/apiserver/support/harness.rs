@@ -33,7 +33,7 @@ use toolcrib_e2e::cluster::{Home, Progress, kube_binary};
 use toolcrib_e2e::platform::repository;
 use toolcrib_manifest::NameServer;
 use toolcrib_operator::controller::{self, ClawApi, ClawScope, SecretScope, Settings};
-use toolcrib_operator::lease::Timing;
+use toolcrib_operator::leadership::lease::Timing;
 
 pub const DEADLINE: Duration = Duration::from_secs(45);
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use toolcrib_bounds::json::number;
 use toolcrib_bounds::names::reads_as;
-use toolcrib_bounds::number;
 use toolcrib_bounds::schema::Rejection;
 use toolcrib_manifest as manifest;
 use toolcrib_manifest::GrantRef;

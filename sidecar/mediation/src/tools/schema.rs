@@ -10,8 +10,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use toolcrib_bounds::arguments::{Arguments, in_other_case};
+use toolcrib_bounds::cut;
+use toolcrib_bounds::json::number;
 use toolcrib_bounds::schema::{Rejection, Schema as Counted, Validator};
-use toolcrib_bounds::{cut, number};
 use toolcrib_dialect::json::{Array, Change, Object, canonical};
 use toolcrib_manifest::names::CLAW_ID;
 

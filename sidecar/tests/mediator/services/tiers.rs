@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use toolcrib_manifest::Tier;
 use toolcrib_mediation::{Certainty, ClawId, DirectCall, PresentedTools, ResultCode, ToolFailure};
-use toolcrib_sidecar::tools::client::ToolClient;
-use toolcrib_sidecar::tools::granted::GrantedTool;
-use toolcrib_sidecar::tools::{Tool, ToolContext, ToolResult};
+use toolcrib_sidecar::outbound::tools::client::ToolClient;
+use toolcrib_sidecar::outbound::tools::granted::GrantedTool;
+use toolcrib_sidecar::outbound::tools::{Tool, ToolContext, ToolResult};
 
 use crate::support::{Answer, Files, World, calls, says, within};
 

@@ -19,7 +19,7 @@ use toolcrib_mediation::{
 };
 use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
-use toolcrib_sidecar::model::policy::candidates;
+use toolcrib_sidecar::outbound::model::policy::candidates;
 
 /// Each tool has two revisions.
 const TOOLS: [&str; 3] = ["quote", "order", "cancel"];

@@ -182,7 +182,7 @@ impl Document {
 
     pub fn at(&self, reference: &str) -> Option<&Value> {
         let pointer = reference.strip_prefix('#')?;
-        let decoded = toolcrib_bounds::pointer::decoded(pointer)?;
+        let decoded = toolcrib_bounds::json::pointer::decoded(pointer)?;
         self.root.pointer(&decoded)
     }
 

@@ -1,10 +1,11 @@
 //! `audit`: the calls of a record, one row each, or their numbers.
 //!
 //! Here: reading, filtering, and printing as the lines come. [`columns`] has the rows, [`summary`]
-//! the numbers. Invariant: memory does not grow with the record.
+//! the numbers; [`verify`] is a verb of its own. Invariant: memory does not grow with the record.
 
 mod columns;
 mod summary;
+pub mod verify;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;

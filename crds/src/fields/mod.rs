@@ -1,0 +1,9 @@
+//! The types of fields that several kinds share, or that need a schema of their own.
+
+pub mod arguments;
+pub mod authority;
+pub mod descriptor;
+pub mod documentation;
+pub mod duration;
+pub mod policy;
+pub mod reference;

@@ -1,0 +1,316 @@
+//! The mediator's end of the link: reports the loaded files and the counters, and applies the
+//! floor of the operator's leader. The link can only deny, so losing it grants nothing.
+//!
+//! One request at a time. The operator holds it until its answer changes; the next request
+//! confirms that the change is in force. A change on this side (files were loaded) ends the wait,
+//! so that it is reported at once, as does a provider that refuses a key. Answers of an earlier leader are ignored. After a failure a new
+//! connection is made: the operator's Service may point elsewhere by now. The token is read again
+//! for each request, since the kubelet rotates it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::time::Instant;
+use toolcrib_manifest::{
+    LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, ProviderRefusal,
+    names,
+};
+use toolcrib_serve::part_of;
+
+use super::model::ModelClient;
+use crate::config::version::UNDERSTANDS;
+use crate::config::{CurrentConfig, EffectiveConfig, Older};
+use crate::metrics::{LinkState, Metrics};
+use crate::outbound::body::{self, BodyError};
+use crate::outbound::{Outbound, OutboundError};
+
+/// Longest time that the operator may hold its answer, and so the interval of counter reports.
+const HOLD: Duration = Duration::from_secs(15);
+/// Time beyond the hold for connecting, and for a busy operator.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Shortest time between the beginnings of two requests, so that a burst of changes is one report.
+/// A held answer has used it up, so its acknowledgement does not wait.
+const AT_MOST_EVERY: Duration = Duration::from_millis(250);
+/// The same for an operator that keeps answering at once.
+const SLOWED: Duration = Duration::from_secs(1);
+/// Number of answers in a row without a hold after which [`SLOWED`] applies.
+const QUICK: u32 = 8;
+/// Longest time between attempts at an absent operator; 10,000 pods then make some hundred
+/// attempts a second.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
+/// Number of consecutive 503 answers that are retried soon: the leader has probably just started, and
+/// revocations wait until it answers.
+const BEGINNING: u32 = 8;
+/// Most bytes of an answer. A floor names every granted tool with a digest: 10,000 of them fit.
+const MAX_ANSWER: usize = 2 * 1024 * 1024;
+
+#[derive(Debug, Error)]
+pub enum LinkError {
+    #[error("the link's token cannot be read")]
+    Token(#[source] std::io::Error),
+    #[error("the link's token has characters that a header cannot contain")]
+    TokenText,
+    #[error("the HTTP client of the link cannot be created")]
+    Client(#[from] OutboundError),
+    #[error("the operator cannot be reached")]
+    Unreachable(#[source] reqwest::Error),
+    #[error("the operator answered with status {0}")]
+    Status(u16),
+    #[error("the operator's answer is too large")]
+    TooLarge,
+    #[error("the operator's answer cannot be decoded")]
+    Answer(#[source] serde_json::Error),
+    #[error(transparent)]
+    Older(#[from] Older),
+}
+
+/// The task that reports; dropping this ends it.
+#[derive(Debug)]
+pub struct Link {
+    pub current: Arc<CurrentConfig>,
+    pub metrics: Arc<Metrics>,
+    pub status: LinkStatus,
+    pub models: Arc<ModelClient>,
+    pub outbound: Arc<Outbound>,
+    pub token_file: PathBuf,
+    /// Id of this process, chosen at start; counters are cumulative within it.
+    pub epoch: String,
+}
+
+/// The state of the link, for probes and metrics.
+#[derive(Clone, Debug, Default)]
+pub struct LinkStatus(Arc<Mutex<LinkState>>);
+
+impl LinkStatus {
+    pub fn now(&self) -> LinkState {
+        *self.0.lock()
+    }
+
+    fn is(&self, state: LinkState) {
+        *self.0.lock() = state;
+    }
+}
+
+/// The state between two requests.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The client, and the CA bundle that it trusts.
+    client: Option<(String, reqwest::Client)>,
+    failures: u32,
+    /// Answers in a row that were not held.
+    quick: u32,
+}
+
+impl Link {
+    pub async fn run(self) {
+        let mut changes = self.current.subscribe();
+        let mut progress = Progress::default();
+        loop {
+            changes.mark_unchanged();
+            let now = self.current.now();
+            let asked = Instant::now();
+            let next = match now.load_state.link() {
+                None => {
+                    self.status.is(LinkState::Off);
+                    asked + HOLD
+                }
+                Some(config) => {
+                    let asking = self.ask(&mut progress, config, &now);
+                    tokio::select! {
+                        // Err: the writer is gone and no change can follow.
+                        changed = changes.changed() => match changed {
+                            Err(_) => return,
+                            Ok(()) => asked,
+                        },
+                        () = self.models.refused() => asked,
+                        answer = asking => self.apply(&mut progress, answer, asked),
+                    }
+                }
+            };
+            // Outer Err: the time is up.
+            let changed = tokio::time::timeout_at(next, changes.changed()).await;
+            if let Ok(Err(_)) = changed {
+                return;
+            }
+            tokio::time::sleep_until(asked + AT_MOST_EVERY).await;
+        }
+    }
+
+    /// Applies the result of a request that began at `asked`; returns when the next one is due.
+    fn apply(
+        &self,
+        progress: &mut Progress,
+        answer: Result<LinkDown, LinkError>,
+        asked: Instant,
+    ) -> Instant {
+        let now = Instant::now();
+        match answer.and_then(|answer| Ok(self.current.accept(answer, now)?)) {
+            Ok(()) => {
+                progress.failures = 0;
+                self.status.is(LinkState::Connected);
+                self.metrics.link_report("ok");
+                let held = now.saturating_duration_since(asked) >= HOLD / 2;
+                progress.quick = if held { 0 } else { progress.quick + 1 };
+                asked
+                    + if progress.quick < QUICK {
+                        AT_MOST_EVERY
+                    } else {
+                        SLOWED
+                    }
+            }
+            Err(error) => {
+                progress.client = None;
+                progress.failures += 1;
+                self.status.is(LinkState::Failing);
+                self.metrics.link_report("failed");
+                let failures = progress.failures;
+                let wait = wait(&error, failures);
+                let error = format!("{:#}", anyhow::Error::new(error));
+                tracing::warn!(failures, error, "link request failed, retrying");
+                now + wait
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        progress: &mut Progress,
+        config: &LinkConfig,
+        now: &EffectiveConfig,
+    ) -> Result<LinkDown, LinkError> {
+        let token = bearer(&self.token_file).await?;
+        let client = match &progress.client {
+            Some((ca, client)) if *ca == config.ca => client.clone(),
+            Some(_) | None => {
+                let client = self.outbound.fresh_client(Some(&config.ca), None)?;
+                progress.client = Some((config.ca.clone(), client.clone()));
+                client
+            }
+        };
+        let body = serde_json::to_vec(&self.up(now)).map_err(LinkError::Answer)?;
+        let url = format!("{}{}", config.url.trim_end_matches('/'), names::LINK_PATH);
+        let response = client
+            .post(url)
+            .header(AUTHORIZATION, token)
+            .header(CONTENT_TYPE, "application/json")
+            .timeout(HOLD + PATIENCE)
+            .body(body)
+            .send()
+            .await
+            .map_err(|error| LinkError::Unreachable(error.without_url()))?;
+        if !response.status().is_success() {
+            return Err(LinkError::Status(response.status().as_u16()));
+        }
+        let read = body::whole(response, MAX_ANSWER).await;
+        let answer = read.map_err(|unread| match unread {
+            BodyError::TooLarge => LinkError::TooLarge,
+            BodyError::Broken(error) => LinkError::Unreachable(error.without_url()),
+        })?;
+        serde_json::from_slice(&answer).map_err(LinkError::Answer)
+    }
+
+    fn up(&self, now: &EffectiveConfig) -> LinkUp {
+        let version = now.load_state.version();
+        let loaded = version.and_then(|version| {
+            let digest = version.agent.digest.clone()?;
+            Some(LoadedVersion {
+                manifest: digest.manifest,
+                credentials: digest.credentials,
+                at: now.loaded_at.clone().unwrap_or_default(),
+            })
+        });
+        LinkUp {
+            epoch: self.epoch.clone(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            understands: UNDERSTANDS.iter().map(ToString::to_string).collect(),
+            loaded,
+            error: now
+                .load_state
+                .error()
+                .map(|error| error.chars().take(LONGEST_TEXT).collect()),
+            seen: now.seen,
+            hold_ms: u64::try_from(HOLD.as_millis()).unwrap_or(u64::MAX),
+            withheld: version
+                .into_iter()
+                .flat_map(|version| version.withheld())
+                .take(MOST_WITHHELD)
+                .collect(),
+            providers: version.map_or_else(Vec::new, |version| {
+                let refusals = self.models.refusals(&version.providers).into_iter();
+                refusals.map(bounded).collect()
+            }),
+            runner: self.current.runner_access(),
+            usage: self.metrics.usage.read(),
+        }
+    }
+}
+
+/// Cuts the texts of a refusal to what a report holds.
+fn bounded(refusal: ProviderRefusal) -> ProviderRefusal {
+    let cut = |text: &str| toolcrib_bounds::cut(text, LONGEST_TEXT).into_owned();
+    ProviderRefusal {
+        provider: cut(&refusal.provider),
+        reason: cut(&refusal.reason),
+    }
+}
+
+async fn bearer(file: &Path) -> Result<HeaderValue, LinkError> {
+    let token = tokio::fs::read_to_string(file)
+        .await
+        .map_err(LinkError::Token)?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+        .map_err(|_| LinkError::TokenText)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn wait(error: &LinkError, failures: u32) -> Duration {
+    match error {
+        LinkError::Status(503) if failures <= BEGINNING => SECOND + part_of(SECOND),
+        LinkError::Status(_)
+        | LinkError::Token(_)
+        | LinkError::TokenText
+        | LinkError::Client(_)
+        | LinkError::Unreachable(_)
+        | LinkError::TooLarge
+        | LinkError::Answer(_)
+        | LinkError::Older(_) => backoff(failures),
+    }
+}
+
+/// Backoff: at once or within a second; then 2, 4, 8 … seconds, each shortened by a random part of
+/// up to half, so that pods that lost one leader do not return together.
+fn backoff(failures: u32) -> Duration {
+    if failures <= 1 {
+        return part_of(SECOND);
+    }
+    let whole = Duration::from_secs(1 << (failures - 1).min(7)).min(LONGEST_BACKOFF);
+    whole / 2 + part_of(whole / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_leader_is_retried_soon_a_limited_number_of_times() {
+        let soon = Duration::from_secs(1)..=Duration::from_secs(2);
+        for failures in 1..=BEGINNING {
+            let wait = wait(&LinkError::Status(503), failures);
+            assert!(soon.contains(&wait), "{failures}: {wait:?}");
+        }
+        for (error, failures) in [
+            (LinkError::Status(503), BEGINNING + 1),
+            (LinkError::Status(401), BEGINNING),
+            (LinkError::TooLarge, 6),
+        ] {
+            let wait = wait(&error, failures);
+            assert!(wait >= LONGEST_BACKOFF / 2, "{error}: {wait:?}");
+        }
+    }
+}

@@ -1,0 +1,660 @@
+//! One call of a model: tries the candidates in order, each with its keys in order, until one
+//! answers.
+//!
+//! Failover happens for: no connection, no first byte in time, a body that breaks off, 5xx, and
+//! a spent key; and only before the runner has a byte. Other 4xx are about the request itself:
+//! an answer, not a failure.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
+use parking_lot::{Mutex, MutexGuard};
+use reqwest::Response;
+use serde::Deserialize;
+use thiserror::Error;
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+use toolcrib_dialect::{COUNT_TOKENS, Dialect, MAX_REPLY};
+use toolcrib_manifest::{MOST_PROVIDERS, Provider, ProviderAuth, ProviderRefusal};
+use toolcrib_mediation::{ConnectionFailure, upstream_status};
+use url::Url;
+
+use super::policy::Candidate;
+use super::pool::{KeyPool, Lease, NoUsableKey, Outcome};
+use crate::metrics::{KeyCounts, Metrics};
+use crate::outbound::body::{self, BodyError};
+use crate::outbound::error;
+use crate::outbound::model::headers;
+use crate::outbound::{Outbound, OutboundError};
+
+/// Most bytes of an error's body that are passed on.
+const MAX_ERROR: usize = 256 * 1024;
+
+/// The deadlines of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelTimeouts {
+    /// Wait for the first byte while another candidate is left.
+    pub first_byte: Duration,
+    /// When the call must be over.
+    pub deadline: Instant,
+}
+
+impl ModelTimeouts {
+    /// Timeouts of a streamed call: a model begins the stream before it has finished thinking.
+    pub fn of_stream(first_byte: Duration, deadline: Instant) -> Self {
+        Self {
+            first_byte,
+            deadline,
+        }
+    }
+
+    /// Timeouts of a call that is not streamed: the first byte comes when the model is done, so
+    /// each candidate has at least its share of the time until `deadline`.
+    pub fn of_whole(first_byte: Duration, deadline: Instant, candidates: usize) -> Self {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(candidates.max(1)).unwrap_or(u32::MAX);
+        Self::of_stream(first_byte.max(share), deadline)
+    }
+}
+
+/// A reply whose first byte has arrived.
+#[derive(Debug)]
+struct ReplyStart {
+    first: Bytes,
+    rest: Response,
+}
+
+/// A whole reply with a status of 2xx.
+#[derive(Debug)]
+pub struct ModelReply {
+    pub candidate: Candidate,
+    pub key: String,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+/// A reply that is passed through as it comes. Its first bytes have arrived.
+#[derive(Debug)]
+pub struct ModelStream {
+    pub candidate: Candidate,
+    pub key: String,
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub first: Bytes,
+    pub rest: Response,
+}
+
+/// A provider's HTTP error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpFailure {
+    pub status: u16,
+    pub content_type: Option<HeaderValue>,
+    pub retry_after: Option<HeaderValue>,
+    pub body: Bytes,
+}
+
+#[derive(Debug, Error)]
+pub enum ModelError {
+    #[error("no key of any provider can be used now{}", reasons(.0))]
+    NoUsableKey(BTreeMap<String, NoUsableKey>),
+    /// The answer of the last candidate.
+    #[error("the provider {}", upstream_status(.0.status))]
+    Http(HttpFailure),
+    /// No candidate gave an HTTP answer.
+    #[error("no provider answered")]
+    Unreachable {
+        /// The failure of the last candidate that was asked.
+        connection: Option<ConnectionFailure>,
+    },
+    #[error("the provider did not answer in time")]
+    Timeout { connection: ConnectionFailure },
+    #[error("the reply is larger than {MAX_REPLY} bytes")]
+    TooLarge,
+}
+
+/// No candidate could be asked; the log has the reason.
+const UNASKED: ModelError = ModelError::Unreachable { connection: None };
+
+impl ModelError {
+    pub fn unconnected(error: &reqwest::Error) -> Self {
+        Self::unreachable(error::failure(error))
+    }
+
+    /// The error of a body from `url` that broke off.
+    pub(super) fn broken_off(error: &reqwest::Error, url: &Url) -> Self {
+        Self::unreachable(error::body_failure(error, url))
+    }
+
+    fn unreachable(connection: ConnectionFailure) -> Self {
+        Self::Unreachable {
+            connection: Some(connection),
+        }
+    }
+
+    /// Time until the first key of any provider can be used again, if keys are the reason.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            ModelError::NoUsableKey(exhausted) => {
+                exhausted.values().filter_map(|it| it.retry_after).min()
+            }
+            ModelError::Http(_)
+            | ModelError::Unreachable { .. }
+            | ModelError::Timeout { .. }
+            | ModelError::TooLarge => None,
+        }
+    }
+
+    /// The failure of the connection, if that is the reason.
+    pub fn connection(&self) -> Option<&ConnectionFailure> {
+        match self {
+            ModelError::Unreachable { connection } => connection.as_ref(),
+            ModelError::Timeout { connection } => Some(connection),
+            ModelError::NoUsableKey(_) | ModelError::Http(_) | ModelError::TooLarge => None,
+        }
+    }
+}
+
+/// Lists each provider with the reason why its keys rest, after a colon.
+fn reasons(exhausted: &BTreeMap<String, NoUsableKey>) -> String {
+    let listed: Vec<String> = exhausted
+        .iter()
+        .map(|(provider, none)| format!("{provider} {none}"))
+        .collect();
+    match listed.is_empty() {
+        true => String::new(),
+        false => format!(": {}", listed.join("; ")),
+    }
+}
+
+#[derive(Debug)]
+pub struct ModelClient {
+    pool: Mutex<KeyPool>,
+    /// Wakes the link when a key was refused.
+    refused: Notify,
+    metrics: Arc<Metrics>,
+}
+
+/// A candidate and the body to send it, with the candidate's own model name.
+#[derive(Clone, Debug)]
+pub struct CandidateRequest {
+    pub candidate: Candidate,
+    pub body: Bytes,
+}
+
+/// The kind of answer that a provider is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A model's answer.
+    Answer,
+    /// The number of tokens of a request, which no model answers.
+    CountTokens,
+}
+
+impl Operation {
+    pub fn is_answer(&self) -> bool {
+        *self == Self::Answer
+    }
+
+    /// The word in the record, which has none for answers.
+    pub fn word(self) -> Option<Cow<'static, str>> {
+        match self {
+            Operation::Answer => None,
+            Operation::CountTokens => Some("count_tokens".into()),
+        }
+    }
+
+    /// The path that is joined to a provider's `base_url`.
+    pub fn resource(self, dialect: Dialect) -> &'static str {
+        match self {
+            Operation::Answer => dialect.resource(),
+            Operation::CountTokens => COUNT_TOKENS,
+        }
+    }
+}
+
+/// One call: its candidates, and the parts that all of them share.
+#[derive(Clone, Copy)]
+pub struct ProviderRequest<'a> {
+    pub operation: Operation,
+    pub dialect: Dialect,
+    pub candidates: &'a [CandidateRequest],
+    pub providers: &'a BTreeMap<String, Provider>,
+    /// The runner's headers, already filtered.
+    pub headers: &'a HeaderMap,
+    pub timeouts: ModelTimeouts,
+    pub awaited: &'a AwaitedProvider,
+}
+
+/// The provider whose answer a request waits for. If the caller of [`ModelClient`] gives up waiting,
+/// the record names this provider.
+#[derive(Debug, Default)]
+pub struct AwaitedProvider(Mutex<Option<Candidate>>);
+
+impl AwaitedProvider {
+    fn begin(&self, candidate: &Candidate) {
+        *self.0.lock() = Some(candidate.clone());
+    }
+
+    fn end(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Logs the provider whose answer did not come in time, if one is waited for, and returns the
+    /// failure for the record.
+    pub fn timed_out(&self) -> Option<ConnectionFailure> {
+        let candidate = self.0.lock().take()?;
+        let connection = candidate.timed_out();
+        tracing::warn!(
+            provider = candidate.provider,
+            cause = connection.cause.to_string(),
+            address = connection.address,
+            "provider did not answer before the end of the turn"
+        );
+        Some(connection)
+    }
+}
+
+impl Candidate {
+    fn timed_out(&self) -> ConnectionFailure {
+        error::timed_out(&self.base_url)
+    }
+}
+
+fn timed_out<T>(candidate: &Candidate) -> Attempt<T> {
+    Attempt::Failed(ModelError::Timeout {
+        connection: candidate.timed_out(),
+    })
+}
+
+enum Attempt<T> {
+    Served(T),
+    /// A failure that the next candidate may not have.
+    Failed(ModelError),
+    /// An answer; no other candidate is asked.
+    Final(ModelError),
+}
+
+impl ModelClient {
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            pool: Mutex::default(),
+            refused: Notify::new(),
+            metrics,
+        }
+    }
+
+    /// Resolves after a provider has refused a key.
+    pub async fn refused(&self) {
+        self.refused.notified().await;
+    }
+
+    /// Returns those of the providers that refuse every key, with the reason.
+    pub fn refusals(&self, providers: &BTreeMap<String, Provider>) -> Vec<ProviderRefusal> {
+        let (pool, now) = (self.pool(), Instant::now());
+        let refusal = |(name, provider): (&String, &Provider)| {
+            let refusal = pool.refusal(name, provider, now)?;
+            Some(ProviderRefusal {
+                provider: name.clone(),
+                reason: refusal.to_string(),
+            })
+        };
+        let refusals = providers.iter().filter_map(refusal);
+        refusals.take(MOST_PROVIDERS).collect()
+    }
+
+    /// The state of these providers' keys, for the metrics.
+    pub fn keys(&self, providers: &BTreeMap<String, Provider>) -> Vec<(String, KeyCounts)> {
+        let (pool, now) = (self.pool(), Instant::now());
+        providers
+            .iter()
+            .map(|(name, provider)| (name.clone(), pool.counts(name, provider, now)))
+            .collect()
+    }
+
+    /// Returns the whole reply of the first candidate that gives one.
+    pub async fn whole(
+        &self,
+        outbound: &Outbound,
+        request: ProviderRequest<'_>,
+    ) -> Result<ModelReply, ModelError> {
+        self.first(outbound, request, async |candidate, lease, begun| {
+            let headers = begun.rest.headers().clone();
+            let url = begun.rest.url().clone();
+            match body::whole_after(begun.first, begun.rest, MAX_REPLY).await {
+                Ok(body) => Attempt::Served(ModelReply {
+                    candidate: candidate.clone(),
+                    key: lease.id().to_string(),
+                    headers,
+                    body,
+                }),
+                Err(BodyError::TooLarge) => Attempt::Final(ModelError::TooLarge),
+                Err(BodyError::Broken(error)) => {
+                    Attempt::Failed(ModelError::broken_off(&error, &url))
+                }
+            }
+        })
+        .await
+    }
+
+    /// Returns the stream of the first candidate that gives a first byte.
+    pub async fn stream(
+        &self,
+        outbound: &Outbound,
+        request: ProviderRequest<'_>,
+    ) -> Result<ModelStream, ModelError> {
+        self.first(outbound, request, async |candidate, lease, begun| {
+            Attempt::Served(ModelStream {
+                candidate: candidate.clone(),
+                key: lease.id().to_string(),
+                status: begun.rest.status().as_u16(),
+                headers: begun.rest.headers().clone(),
+                first: begun.first,
+                rest: begun.rest,
+            })
+        })
+        .await
+    }
+
+    async fn first<T>(
+        &self,
+        outbound: &Outbound,
+        request: ProviderRequest<'_>,
+        read: impl AsyncFn(&Candidate, &Lease, ReplyStart) -> Attempt<T>,
+    ) -> Result<T, ModelError> {
+        let mut last = None;
+        let mut exhausted: BTreeMap<String, NoUsableKey> = BTreeMap::new();
+        let last_index = request.candidates.len().saturating_sub(1);
+        for (index, prepared) in request.candidates.iter().enumerate() {
+            let candidate = &prepared.candidate;
+            let Some(provider) = request.providers.get(&candidate.provider) else {
+                continue;
+            };
+            let mut tried = false;
+            // Each pass spends a key, so the loop ends at the latest with the last key.
+            loop {
+                let lease = self
+                    .pool()
+                    .lease(&candidate.provider, provider, Instant::now());
+                let lease = match lease {
+                    Ok(lease) => lease,
+                    Err(none) => {
+                        let provider = &candidate.provider;
+                        self.metrics.model_call(provider, "no_usable_key", None);
+                        // A key that this request used up was logged before.
+                        if !tried {
+                            tracing::warn!(
+                                provider,
+                                why = none.to_string(),
+                                "no usable key, provider skipped"
+                            );
+                        }
+                        exhausted.insert(provider.clone(), none);
+                        break;
+                    }
+                };
+                tried = true;
+                let began = Instant::now();
+                request.awaited.begin(candidate);
+                let deadline = request.timeouts.deadline;
+                // The last candidate may use all the time that is left.
+                let patience = if index == last_index {
+                    deadline
+                } else {
+                    deadline.min(began + request.timeouts.first_byte)
+                };
+                let begun = self.begin(outbound, &request, prepared, provider, &lease);
+                let (attempt, outcome) = match timeout_at(patience.into(), begun).await {
+                    Ok((Attempt::Served(begun), outcome)) => {
+                        let read = read(candidate, &lease, begun);
+                        match timeout_at(deadline.into(), read).await {
+                            Ok(attempt) => (attempt, outcome),
+                            Err(_) => (timed_out(candidate), outcome),
+                        }
+                    }
+                    Ok((Attempt::Failed(error), outcome)) => (Attempt::Failed(error), outcome),
+                    Ok((Attempt::Final(error), outcome)) => (Attempt::Final(error), outcome),
+                    Err(_) => (timed_out(candidate), Outcome::Fine),
+                };
+                request.awaited.end();
+                self.pool()
+                    .settle(&candidate.provider, &lease, outcome, Instant::now());
+                if outcome.retires_the_key() {
+                    self.refused.notify_one();
+                }
+                let (label, served) = match &attempt {
+                    Attempt::Served(_) => ("ok", Some(began.elapsed())),
+                    Attempt::Failed(error) | Attempt::Final(error) => (label(error, outcome), None),
+                };
+                self.metrics.model_call(&candidate.provider, label, served);
+                match attempt {
+                    Attempt::Served(served) => return Ok(served),
+                    Attempt::Final(error) => {
+                        tracing::warn!(
+                            provider = candidate.provider,
+                            key = lease.id(),
+                            error = error.to_string(),
+                            "provider refused the request"
+                        );
+                        return Err(error);
+                    }
+                    Attempt::Failed(error) => {
+                        tracing::warn!(
+                            provider = candidate.provider,
+                            key = lease.id(),
+                            error = error.to_string(),
+                            cause = error.connection().map(|it| it.cause.to_string()),
+                            address = error.connection().map(|it| it.address.as_str()),
+                            "model request failed"
+                        );
+                        last = Some(prefer(last, error));
+                    }
+                }
+                if !outcome.spends_the_key() || lease == Lease::NoKey {
+                    break;
+                }
+            }
+        }
+        Err(last.unwrap_or(ModelError::NoUsableKey(exhausted)))
+    }
+
+    /// Reads up to the first byte of a good answer, or the whole of any other answer.
+    async fn begin(
+        &self,
+        outbound: &Outbound,
+        request: &ProviderRequest<'_>,
+        prepared: &CandidateRequest,
+        provider: &Provider,
+        lease: &Lease,
+    ) -> (Attempt<ReplyStart>, Outcome) {
+        let failed = |error| (Attempt::Failed(error), Outcome::Fine);
+        let candidate = &prepared.candidate;
+        let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
+        let resource = request.operation.resource(request.dialect);
+        let address = format!("{}{}", candidate.base_url, resource);
+        let Ok(url) = outbound.url(&address) else {
+            tracing::error!(provider = candidate.provider, "provider URL invalid");
+            return failed(UNASKED);
+        };
+        let client = match outbound.towards(&url, ca, provider.proxy.as_deref()) {
+            Ok(client) => client,
+            Err(OutboundError::AddressRefused(connection)) => {
+                return failed(ModelError::unreachable(connection));
+            }
+            Err(error) => {
+                tracing::error!(
+                    provider = candidate.provider,
+                    error = error.to_string(),
+                    "HTTP client not created, provider skipped"
+                );
+                return failed(UNASKED);
+            }
+        };
+        let mut headers = headers::towards(request.headers, &provider.pass_headers);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let names = request.headers.keys().map(HeaderName::as_str);
+            let dropped: Vec<&str> = names.filter(|name| !headers.contains_key(*name)).collect();
+            if !dropped.is_empty() {
+                tracing::debug!(
+                    provider = candidate.provider,
+                    headers = dropped.join(", "),
+                    "configured headers not passed to the provider"
+                );
+            }
+        }
+        match credential(provider.auth, lease) {
+            Ok(Some((name, value))) => {
+                headers.insert(name, value);
+            }
+            Ok(None) => {}
+            // The next key may be sound.
+            Err(_) => return (Attempt::Failed(UNASKED), Outcome::Unsendable),
+        }
+        let sent = client
+            .post(url)
+            .headers(headers)
+            .body(prepared.body.clone())
+            .send()
+            .await;
+        let mut response = match sent {
+            Ok(response) => response,
+            Err(error) => return failed(ModelError::unconnected(&error)),
+        };
+        let status = response.status();
+        if status.is_success() {
+            return match response.chunk().await {
+                Ok(first) => {
+                    let first = first.unwrap_or_default();
+                    let begun = ReplyStart {
+                        first,
+                        rest: response,
+                    };
+                    (Attempt::Served(begun), Outcome::Fine)
+                }
+                Err(error) => failed(ModelError::broken_off(&error, response.url())),
+            };
+        }
+        let url = response.url().clone();
+        let failure = match http_failure(response).await {
+            Ok(failure) => failure,
+            Err(error) => return failed(ModelError::broken_off(&error, &url)),
+        };
+        let outcome = Outcome::of(
+            failure.status,
+            failure.retry_after.as_ref().and_then(retry_after),
+            says_quota(&failure.body),
+        );
+        let error = ModelError::Http(failure);
+        if outcome.spends_the_key() || status.is_server_error() {
+            (Attempt::Failed(error), outcome)
+        } else {
+            (Attempt::Final(error), outcome)
+        }
+    }
+
+    pub(super) fn pool(&self) -> MutexGuard<'_, KeyPool> {
+        // A panic under the lock leaves at worst one outcome unrecorded.
+        self.pool.lock()
+    }
+}
+
+/// The label of a failed attempt in the metrics.
+fn label(error: &ModelError, outcome: Outcome) -> &'static str {
+    match (outcome, error) {
+        (Outcome::Rejected | Outcome::Unsendable, _) => "unauthorized",
+        (Outcome::QuotaExhausted { .. }, _) => "quota_exhausted",
+        (Outcome::RateLimited { .. }, _) => "rate_limited",
+        (Outcome::Fine, ModelError::Http(failure)) if failure.status >= 500 => "server_error",
+        (Outcome::Fine, ModelError::Http(_)) => "refused",
+        (Outcome::Fine, ModelError::Unreachable { .. }) => "unreachable",
+        (Outcome::Fine, ModelError::Timeout { .. }) => "timeout",
+        (Outcome::Fine, ModelError::TooLarge) => "too_large",
+        (Outcome::Fine, ModelError::NoUsableKey(_)) => "no_usable_key",
+    }
+}
+
+/// Returns the later failure, unless only the earlier one was an answer.
+fn prefer(before: Option<ModelError>, now: ModelError) -> ModelError {
+    match (before, now) {
+        (
+            Some(ModelError::Http(answer)),
+            ModelError::Unreachable { .. } | ModelError::Timeout { .. },
+        ) => ModelError::Http(answer),
+        (_, now) => now,
+    }
+}
+
+pub(super) fn credential(
+    auth: ProviderAuth,
+    lease: &Lease,
+) -> Result<Option<(HeaderName, HeaderValue)>, InvalidHeaderValue> {
+    let Lease::Key { secret, .. } = lease else {
+        return Ok(None);
+    };
+    let (name, text) = match auth {
+        ProviderAuth::Bearer => (header::AUTHORIZATION, format!("Bearer {}", secret.expose())),
+        ProviderAuth::XApiKey => (
+            HeaderName::from_static("x-api-key"),
+            secret.expose().to_string(),
+        ),
+        ProviderAuth::None => return Ok(None),
+    };
+    let mut value = HeaderValue::from_str(&text)?;
+    value.set_sensitive(true);
+    Ok(Some((name, value)))
+}
+
+async fn http_failure(response: Response) -> Result<HttpFailure, reqwest::Error> {
+    let status = response.status().as_u16();
+    let content_type = response.headers().get(header::CONTENT_TYPE).cloned();
+    let retry_after = response.headers().get(header::RETRY_AFTER).cloned();
+    let body = body::prefix(response, MAX_ERROR).await?;
+    Ok(HttpFailure {
+        status,
+        content_type,
+        retry_after,
+        body: body.into(),
+    })
+}
+
+/// Reads `Retry-After`: seconds, or a date.
+fn retry_after(value: &HeaderValue) -> Option<Duration> {
+    let text = value.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = jiff::fmt::rfc2822::DateTimeParser::new()
+        .parse_timestamp(text)
+        .ok()?;
+    let wait = date.duration_since(jiff::Timestamp::now());
+    Duration::try_from(wait).ok()
+}
+
+/// True if an error's body says that the quota of the account is used up.
+fn says_quota(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Body {
+        error: Error,
+    }
+    #[derive(Deserialize)]
+    struct Error {
+        code: Option<serde_json::Value>,
+        r#type: Option<serde_json::Value>,
+    }
+    const WORDS: [&str; 4] = [
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+    ];
+    serde_json::from_slice::<Body>(body).is_ok_and(|body| {
+        [body.error.code, body.error.r#type]
+            .iter()
+            .flatten()
+            .filter_map(|word| word.as_str())
+            .any(|word| WORDS.contains(&word))
+    })
+}
