@@ -69,7 +69,8 @@ fn circles_are_found_through_groups_and_re_exports() {
     for (path, text) in [
         (
             "lib.rs",
-            "mod reed;\nmod pond;\nmod otter;\npub use pond::newt::{Newt, Frog as Toad};\n",
+            "mod reed;\nmod pond;\nmod otter;\npub use pond::newt::{Newt, Frog as Toad};\n\
+             pub use pond::pond;\n",
         ),
         (
             "otter.rs",
@@ -147,7 +148,12 @@ fn imports(root: &Path) -> BTreeMap<Names, Imports> {
     let mut sources = Vec::new();
     read(root, &mut Vec::new(), &mut sources);
     let modules: BTreeSet<&[String]> = sources.iter().map(|source| &*source.module).collect();
-    let exports: BTreeMap<Names, Names> = sources.iter().flat_map(Source::exports).collect();
+    // A re-exported function may have its module's name: paths through that name lead into the module.
+    let exports: BTreeMap<Names, Names> = sources
+        .iter()
+        .flat_map(Source::exports)
+        .filter(|(here, _)| !modules.contains(&**here))
+        .collect();
 
     let mut folders: BTreeMap<Names, Imports> = BTreeMap::new();
     for source in &sources {
