@@ -25,8 +25,6 @@ mod sources;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Args, AuditVerb, COMPLETE, SurfaceVerb, Verb};
 use failure::Failure;
 
@@ -36,7 +34,7 @@ pub fn main() -> ExitCode {
     let outcome = if words.next().is_some_and(|word| word == COMPLETE) {
         commands::completion::complete(&words.collect::<Vec<_>>())
     } else {
-        answer(Args::parse().verb)
+        answer(Args::of_process().verb)
     };
     outcome.unwrap_or_else(|failure: Failure| {
         eprintln!("error: {failure}");

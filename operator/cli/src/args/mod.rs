@@ -1,7 +1,8 @@
-//! The command line: verbs and arguments. [`examples`] holds the text after them in the help,
+//! The command line: verbs and arguments. [`advice`] is for words that are no verbs, [`examples`] holds the text after them in the help,
 //! [`image`] and [`discover`] the arguments of one verb each, [`values`] the parsers of structured
 //! arguments.
 
+mod advice;
 mod audit;
 mod discover;
 mod examples;
@@ -11,7 +12,7 @@ mod values;
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use toolcrib_manifest::ClusterDomain;
@@ -35,6 +36,17 @@ use values::{dns_label, service_address, url_address};
 pub struct Args {
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+impl Args {
+    /// Reads the command line of this process. Ends the process after help, and after an error.
+    pub fn of_process() -> Args {
+        Args::try_parse().unwrap_or_else(|error| {
+            let mut command = Args::command();
+            command.build();
+            advice::with_advice(error, &command).exit()
+        })
+    }
 }
 
 #[derive(Subcommand)]

@@ -37,9 +37,10 @@ pub(super) fn agent_name(text: &str) -> Result<String, String> {
     let is_of_a_label = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     match !name.is_empty() && name.len() <= 63 && name.bytes().all(is_of_a_label) {
         true => Ok(name.to_owned()),
-        false => {
-            Err("an agent's name has at most 63 lower-case letters, digits and '-'".to_owned())
-        }
+        false => Err(
+            "an agent's name has at most 63 lower-case letters, digits and '-'; a file follows -f"
+                .to_owned(),
+        ),
     }
 }
 

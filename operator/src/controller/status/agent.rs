@@ -646,7 +646,7 @@ mod tests {
         assert_eq!(reason.0, "NoModel");
         assert!(message.contains("requests are refused"), "{message}");
         let Verdict(status, reason, _) = ready(&facts(&otter));
-        assert_eq!((status, &*reason.0), (ConditionStatus::True, "NoPods"));
+        assert_eq!((status, reason.0), (ConditionStatus::True, "NoPods"));
     }
 
     #[test]

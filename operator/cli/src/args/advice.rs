@@ -1,0 +1,40 @@
+//! Advice about a word that is no verb: where it is one, or which program has it. The parser itself
+//! suggests verbs that are spelt alike.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
+
+/// Verbs of kubectl that work on the objects.
+const OF_KUBECTL: [&str; 6] = ["apply", "create", "delete", "describe", "edit", "get"];
+
+/// Replaces the parser's suggestion by a better one, if there is one.
+pub fn with_advice(mut error: Error, command: &Command) -> Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let Some(advice) = advice(command, word) else {
+        return error;
+    };
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        error.remove(ContextKind::SuggestedSubcommand);
+        let advice = ContextValue::StyledStrs(vec![advice.into()]);
+        error.insert(ContextKind::Suggested, advice);
+    }
+    error
+}
+
+fn advice(command: &Command, word: &str) -> Option<String> {
+    let name = command.get_bin_name()?;
+    if OF_KUBECTL.contains(&word) {
+        return Some(format!(
+            "kubectl itself has this verb: kubectl {word} agents, surfaces, toolgrants …"
+        ));
+    }
+    let above = command
+        .get_subcommands()
+        .find(|verb| verb.find_subcommand(word).is_some())?;
+    Some(format!(
+        "did you mean '{name} {} {word}'?",
+        above.get_name()
+    ))
+}
