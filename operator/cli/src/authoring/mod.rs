@@ -9,3 +9,12 @@ pub mod import;
 pub mod mcp;
 pub mod openapi;
 pub mod wrapped;
+
+/// Limits the bytes of a text of a file that a message repeats.
+const SHOWN: usize = 60;
+
+/// Returns `KIND of VERSION`, for a message, if a file with these fields is a Kubernetes object.
+fn kubernetes_object(kind: Option<&str>, version: Option<&str>) -> Option<String> {
+    let cut = |text| toolcrib_bounds::cut(text, SHOWN);
+    Some(format!("{} of {}", cut(kind?), cut(version?)))
+}

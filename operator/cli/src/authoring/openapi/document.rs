@@ -3,6 +3,7 @@
 //! Swagger 2.0 has other positions: schemas under `definitions`, the body among the parameters, a
 //! host instead of servers. They are converted here, so later steps do not know of Swagger.
 
+use crate::authoring::{SHOWN, kubernetes_object};
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
@@ -53,14 +54,13 @@ pub fn parse(text: &str) -> Result<Document, String> {
 /// Says what a document seems to be, and what to give instead.
 fn seems(root: &Value) -> String {
     let text = |key: &str| root.get(key).and_then(Value::as_str);
-    if let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) {
-        let kind = toolcrib_bounds::cut(kind, SHOWN);
-        let version = toolcrib_bounds::cut(version, SHOWN);
-        let cure = match &*kind {
-            "Surface" => "give the document that it was made from, or apply it as it is",
+    let kind = text("kind");
+    if let Some(object) = kubernetes_object(kind, text("apiVersion")) {
+        let cure = match kind {
+            Some("Surface") => "give the document that it was made from, or apply it as it is",
             _ => "give the document that the service itself publishes, such as its /openapi.json",
         };
-        return format!("it seems to be a Kubernetes object, {kind} of {version}: {cure}");
+        return format!("it seems to be a Kubernetes object, {object}: {cure}");
     }
     if let Some(version) = text("openapi").or(text("swagger")) {
         let version = toolcrib_bounds::cut(version, SHOWN);
@@ -79,9 +79,6 @@ fn seems(root: &Value) -> String {
     };
     format!("{what}: give a document with openapi: 3.x, or swagger: \"2.0\"")
 }
-
-/// Longest text of a document that a message repeats.
-const SHOWN: usize = 60;
 
 /// An operation with its path and method.
 #[derive(Debug)]

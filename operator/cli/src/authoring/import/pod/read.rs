@@ -71,15 +71,12 @@ fn kubernetes_kind(root: &Node) -> Option<String> {
     let text = |wanted: &str| {
         let entry = entries.iter().find(|(key, _)| key.text == wanted);
         match &entry?.1.value {
-            Value::Text(text) => Some(toolcrib_bounds::cut(text, SHOWN)),
+            Value::Text(text) => Some(&**text),
             Value::Null | Value::List(_) | Value::Map(_) => None,
         }
     };
-    Some(format!("{} of {}", text("kind")?, text("apiVersion")?))
+    crate::authoring::kubernetes_object(text("kind"), text("apiVersion"))
 }
-
-/// Longest text of a file that a message repeats.
-const SHOWN: usize = 60;
 
 /// Refuses defaults that would be too large once every agent has a copy.
 fn check_defaults(defaults: Size, agents: usize) -> Result<(), YamlError> {
