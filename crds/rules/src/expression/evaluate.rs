@@ -8,7 +8,7 @@ use std::rc::Rc;
 use jiff::Timestamp;
 use serde_json::{Number, Value};
 
-use super::parse::{Fact, Function, Node, Operator, Search, Walk};
+use super::node::{Fact, Function, Node, Operator, Search, Walk};
 use super::time::{self, Nanos};
 use super::{Facts, MAX_STEPS};
 

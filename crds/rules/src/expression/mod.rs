@@ -15,6 +15,7 @@
 //! in the expression. Every step is counted, and evaluation ends at [`MAX_STEPS`].
 
 mod evaluate;
+mod node;
 mod parse;
 mod time;
 mod tokens;
@@ -22,7 +23,7 @@ mod tokens;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use parse::Node;
+use node::Node;
 
 /// Limits the bytes of one expression.
 pub const MAX_BYTES: usize = 4096;

@@ -9,7 +9,8 @@ use thiserror::Error;
 use toolcrib_dialect::{DialectError, MAX_REPLY, SseEvent, SseParser};
 use toolcrib_mediation::ConnectionFailure;
 
-use super::client::{ModelError, ModelStream};
+use super::client::ModelStream;
+use super::error::ModelError;
 use crate::outbound::error;
 
 /// Most bytes of one event: as many as of a reply, since the last event of some dialects repeats

@@ -3,6 +3,7 @@
 //! [`policy`], [`pool`] and [`headers`] are pure; [`client`] and [`listing`] are the IO.
 
 pub mod client;
+mod error;
 pub mod events;
 pub mod headers;
 mod listing;
@@ -10,9 +11,10 @@ pub mod policy;
 pub mod pool;
 
 pub use client::{
-    AwaitedProvider, CandidateRequest, HttpFailure, ModelClient, ModelError, ModelReply,
-    ModelStream, ModelTimeouts, Operation, ProviderRequest,
+    AwaitedProvider, CandidateRequest, ModelClient, ModelReply, ModelStream, ModelTimeouts,
+    Operation, ProviderRequest,
 };
+pub use error::{HttpFailure, ModelError};
 pub use events::{EventStream, ReplyBody, StreamError, next_chunk};
 pub use policy::{Candidate, PolicyError, candidates};
 pub use pool::{KeyPool, Lease, Outcome};
