@@ -1,6 +1,6 @@
-//! The command line: verbs and arguments. [`advice`] is for words that are no verbs, [`examples`] holds the text after them in the help,
-//! [`image`] and [`discover`] the arguments of one verb each, [`values`] the parsers of structured
-//! arguments.
+//! The command line: verbs and arguments. [`advice`] is for words that are no verbs, [`examples`]
+//! holds the text after them in the help, [`image`] and [`discover`] the arguments of one verb each,
+//! [`values`] the parsers of structured arguments.
 
 mod advice;
 mod audit;

@@ -1,5 +1,6 @@
-//! Verb authority: the union of all grants that name the agent and of the ToolDefaults
-//! that it includes. Nothing here subtracts, so removing an object never adds.
+//! What an agent may do: the union of all grants that name it and of the ToolDefaults that it
+//! includes. Nothing in this file subtracts, so removing a grant never adds. [`policies`] and
+//! [`suspension`] restrict the union, and [`conditions`] says how a tool may be called.
 
 pub mod conditions;
 pub mod policies;
