@@ -45,8 +45,12 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         }
     };
     print::to_stdout(&text).context("cannot write to standard output")?;
-    let refused = args.fail_on_loss && plan.count(Effect::Loss) > 0
-        || args.fail_on_gain && plan.count(Effect::Gain) > 0
+    let any = |may: fn(&Change) -> bool| {
+        let mut changes = plan.agents.iter().flat_map(|planned| &planned.changes);
+        changes.any(may)
+    };
+    let refused = args.fail_on_loss && any(Change::may_take)
+        || args.fail_on_gain && any(Change::may_give)
         || args.fail_on_change && !plan.is_empty();
     let mut findings = files.diagnostics.iter();
     let is_broken = findings.any(|found| found.severity == Severity::Error);
@@ -213,7 +217,14 @@ fn table(plan: &Plan, color: Color) -> String {
     let gains = count(plan.count(Effect::Gain), "gain");
     let losses = count(plan.count(Effect::Loss), "loss");
     let changes = count(plan.count(Effect::Change), "other change");
-    format!("{text}\n{gains}, {losses}, {changes}\n")
+    let mut all = plan.agents.iter().flat_map(|planned| &planned.changes);
+    let note = match all.any(Change::replaces_rules) {
+        true => {
+            "limits that differ may give or take calls: they count for --fail-on-gain and --fail-on-loss\n"
+        }
+        false => "",
+    };
+    format!("{text}\n{gains}, {losses}, {changes}\n{note}")
 }
 
 fn why(change: &Change) -> String {

@@ -412,6 +412,21 @@ impl Change {
             && is_kept(&self.details)
     }
 
+    /// Whether the agent may be able to do more afterwards, as far as is known here.
+    pub fn may_give(&self) -> bool {
+        self.effect == Effect::Gain || self.replaces_rules()
+    }
+
+    /// Whether the agent may be able to do less afterwards, as far as is known here.
+    pub fn may_take(&self) -> bool {
+        self.effect == Effect::Loss || self.replaces_rules()
+    }
+
+    /// Whether other rules limit the tool. Whether they meet more calls or fewer is not decided here.
+    pub fn replaces_rules(&self) -> bool {
+        self.effect == Effect::Change && self.details.iter().any(|detail| detail.field == RULES)
+    }
+
     /// The details for people: digests of rules only if no words differ.
     pub fn shown_details(&self) -> impl Iterator<Item = &Detail> {
         let has_words = self.details.iter().any(|detail| detail.field == LIMITS);
@@ -442,6 +457,8 @@ impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |value: &Option<String>| match value {
             None => "none".to_owned(),
+            // Bounded by themselves; their ends differ as often as their beginnings.
+            Some(text) if self.field == LIMITS => text.clone(),
             Some(text) if text.chars().count() > SHOWN => {
                 let start: String = text.chars().take(SHOWN).collect();
                 format!("{start}…")
@@ -450,6 +467,7 @@ impl fmt::Display for Detail {
         };
         let (before, after) = (shown(&self.before), shown(&self.after));
         match self.field {
+            RULES => f.write_str("limits differ in values or expressions, which are not shown"),
             VALUE => write!(f, "{before} → {after}"),
             field if before == after => write!(f, "{field} differs"),
             field => write!(f, "{field}: {before} → {after}"),
