@@ -170,7 +170,10 @@ fn explanation(
         cluster: in_cluster(objects, compilation),
     };
     match args.output {
-        Output::Table => Ok(explanation_text(&explanation)),
+        Output::Table => {
+            let now = args.now.unwrap_or_else(Timestamp::now);
+            Ok(explanation_text(&explanation, now))
+        }
         Output::Json | Output::Yaml => print::value(&explanation, args.output),
     }
 }
@@ -213,7 +216,7 @@ fn pod_line(pod: &PodFacts, agent: &Agent) -> PodLine {
     }
 }
 
-fn explanation_text(explanation: &Explanation<'_>) -> String {
+fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
     let mut lines = vec![
         format!("agent {}", explanation.agent),
         format!("mode {}", caller(explanation.mode, explanation.native)),
@@ -241,8 +244,8 @@ fn explanation_text(explanation: &Explanation<'_>) -> String {
         let limited = explanation.tools.iter().any(|tool| tool.limits.is_some());
         let row = |tool: &GivenTool| {
             let texts = [&*tool.name, tool.tier, tool.credential, &tool.by];
-            let limits = tool.limits.as_deref().unwrap_or("-");
-            let texts = texts.into_iter().chain(limited.then_some(limits));
+            let limits = limits_at(tool, now);
+            let texts = texts.into_iter().chain(limited.then_some(&*limits));
             texts.map(str::to_owned).collect()
         };
         let rows: Vec<Vec<String>> = explanation.tools.iter().map(row).collect();
@@ -370,15 +373,33 @@ fn one(
     Ok((text, code))
 }
 
+/// Returns the limits of the tool, and that no rule of it is in its time.
+fn limits_at(tool: &GivenTool, now: Timestamp) -> String {
+    let limits = tool.limits.as_deref().unwrap_or("-");
+    let mut closed = tool.rules.iter().filter_map(|rule| closed(rule, now));
+    match (is_open(tool, now), closed.next()) {
+        (false, Some(why)) => format!("{limits} ({why})"),
+        (_, _) => limits.to_owned(),
+    }
+}
+
 /// Returns whether a rule of the tool is in its time.
 fn is_open(tool: &GivenTool, now: Timestamp) -> bool {
     tool.rules.is_empty() || tool.rules.iter().any(|rule| closed(rule, now).is_none())
 }
 
-/// Returns why a rule gives nothing at this time, if so.
 fn closed(rule: &GivenRule, now: Timestamp) -> Option<&'static str> {
+    outside(&rule.not_before, &rule.not_after, now)
+}
+
+/// Returns why a grant or rule with this window gives nothing now, if so.
+pub(super) fn outside(
+    not_before: &Option<String>,
+    not_after: &Option<String>,
+    now: Timestamp,
+) -> Option<&'static str> {
     let time = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
-    match (time(&rule.not_before), time(&rule.not_after)) {
+    match (time(not_before), time(not_after)) {
         (Some(begin), _) if now < begin => Some("not yet"),
         (_, Some(end)) if end <= now => Some("over"),
         (_, _) => None,
@@ -467,7 +488,7 @@ mod tests {
 
     fn text_of(refused: Option<&str>, cluster: ClusterState) -> String {
         let agent = ObjectRef::new("pond", "otter");
-        explanation_text(&Explanation {
+        let explanation = Explanation {
             agent: &agent,
             mode: Mode::Mediated,
             native: false,
@@ -479,7 +500,8 @@ mod tests {
             providers: Vec::new(),
             withheld: Vec::new(),
             cluster: Some(cluster),
-        })
+        };
+        explanation_text(&explanation, Timestamp::UNIX_EPOCH)
     }
 
     const WHY: &str = "no right to read in namespace pond";

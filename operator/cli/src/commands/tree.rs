@@ -6,11 +6,13 @@ use std::{
 };
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use serde_json::json;
 use toolcrib_compile::{
     AgentNode, GrantNode, ObjectRef, SurfaceNode, agents_without_grant, topology,
 };
 
+use super::explain::outside;
 use crate::print::Output;
 use crate::{
     args::TreeArgs,
@@ -42,7 +44,10 @@ pub fn tree(args: &TreeArgs) -> Result<ExitCode, Failure> {
             Some(namespace) => format!("no surfaces in namespace {namespace}\n"),
             None => "no surfaces\n".to_owned(),
         },
-        Output::Table => text(&surfaces, &others, &Pods::of(&objects)),
+        Output::Table => {
+            let now = args.now.unwrap_or_else(Timestamp::now);
+            text(&surfaces, &others, &Pods::of(&objects), now)
+        }
         Output::Json | Output::Yaml => {
             let pods = pods_of(&surfaces, objects.namespace.as_deref(), objects.from.pods());
             let value = json!({"surfaces": surfaces, "agentsWithoutGrant": others, "pods": pods});
@@ -108,9 +113,11 @@ struct Branch {
     below: Vec<Branch>,
 }
 
-fn text(surfaces: &[SurfaceNode], others: &[AgentNode], pods: &Pods) -> String {
+fn text(surfaces: &[SurfaceNode], others: &[AgentNode], pods: &Pods, now: Timestamp) -> String {
     let mut lines = Vec::new();
-    let surfaces = surfaces.iter().map(|surface| surface_branch(surface, pods));
+    let surfaces = surfaces
+        .iter()
+        .map(|surface| surface_branch(surface, pods, now));
     let others = others.iter().map(|agent| {
         let has = match agent.suspended {
             true => "suspended, has nothing",
@@ -125,7 +132,7 @@ fn text(surfaces: &[SurfaceNode], others: &[AgentNode], pods: &Pods) -> String {
     lines.join("\n") + "\n"
 }
 
-fn surface_branch(node: &SurfaceNode, pods: &Pods) -> Branch {
+fn surface_branch(node: &SurfaceNode, pods: &Pods, now: Timestamp) -> Branch {
     let tools = match (node.exists, node.tools) {
         (false, _) => "not found".to_owned(),
         (true, 1) => "1 tool".to_owned(),
@@ -134,7 +141,7 @@ fn surface_branch(node: &SurfaceNode, pods: &Pods) -> Branch {
     let mut below: Vec<Branch> = node
         .grants
         .iter()
-        .map(|grant| grant_branch(grant, pods))
+        .map(|grant| grant_branch(grant, pods, now))
         .collect();
     if below.is_empty() {
         below.push(Branch {
@@ -148,11 +155,12 @@ fn surface_branch(node: &SurfaceNode, pods: &Pods) -> Branch {
     }
 }
 
-fn grant_branch(node: &GrantNode, pods: &Pods) -> Branch {
+fn grant_branch(node: &GrantNode, pods: &Pods, now: Timestamp) -> Branch {
     let allow: Vec<&str> = node.allow.iter().map(String::as_str).collect();
     let limits = node.limits.iter().map(String::as_str);
     let limits: Vec<&str> = limits
         .chain(node.suspended.then_some("suspended"))
+        .chain(outside(&node.not_before, &node.not_after, now))
         .collect();
     let limits = match limits.is_empty() {
         true => String::new(),
@@ -241,6 +249,8 @@ mod tests {
                 allow: BTreeSet::new(),
                 limits: BTreeSet::new(),
                 suspended: false,
+                not_before: None,
+                not_after: None,
                 agents: vec![AgentNode {
                     agent: ObjectRef::new("lake", "heron"),
                     exists: true,

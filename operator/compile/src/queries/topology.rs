@@ -37,6 +37,12 @@ pub struct GrantNode {
     /// The grant gives nothing while it is suspended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// The grant gives nothing before this time, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    /// The grant gives nothing from this time on, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<String>,
     pub agents: Vec<AgentNode>,
 }
 
@@ -86,6 +92,8 @@ pub fn topology(inputs: &Inputs) -> Vec<SurfaceNode> {
                     allow: rules.iter().flat_map(|rule| rule.allow.to_vec()).collect(),
                     limits: rules.iter().filter_map(limits).collect(),
                     suspended: is_suspended(inputs, (kind, &grant)),
+                    not_before: window(inputs, (kind, &grant)).0,
+                    not_after: window(inputs, (kind, &grant)).1,
                     agents: agents(inputs, &compiled, &surface, (kind, &grant), &rules),
                     grant,
                 })
@@ -217,6 +225,15 @@ fn has_no_model(compilation: &Compilation) -> bool {
 fn is_suspended(inputs: &Inputs, (kind, grant): (Kind, &ObjectRef)) -> bool {
     let grant = inputs.grants.get(grant);
     kind == Kind::ToolGrant && grant.is_some_and(|grant| grant.spec.is_suspended())
+}
+
+/// The window of a grant; ToolDefaults have none.
+fn window(inputs: &Inputs, (kind, grant): (Kind, &ObjectRef)) -> (Option<String>, Option<String>) {
+    let grant = inputs.grants.get(grant);
+    let grant = grant.filter(|_| kind == Kind::ToolGrant);
+    grant.map_or((None, None), |grant| {
+        (grant.spec.not_before.clone(), grant.spec.not_after.clone())
+    })
 }
 
 fn limits(rule: &Rule<'_>) -> Option<String> {
