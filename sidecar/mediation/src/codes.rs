@@ -35,6 +35,29 @@ pub enum ResultCode {
 }
 
 impl ResultCode {
+    /// All codes but those of HTTP statuses.
+    pub const NAMED: [ResultCode; 19] = [
+        ResultCode::InvalidArguments,
+        ResultCode::SchemaValidation,
+        ResultCode::ConditionFailed,
+        ResultCode::AmbiguousArguments,
+        ResultCode::PermissionDenied,
+        ResultCode::RetriesExhausted,
+        ResultCode::ApprovalDenied,
+        ResultCode::ApprovalTimeout,
+        ResultCode::Timeout,
+        ResultCode::Canceled,
+        ResultCode::McpError,
+        ResultCode::ToolError,
+        ResultCode::DuplicateToolCall,
+        ResultCode::MixedToolOrder,
+        ResultCode::TerminalOnSuccessOrder,
+        ResultCode::ToolBudgetExhausted,
+        ResultCode::UnsupportedTool,
+        ResultCode::UnsupportedRequirement,
+        ResultCode::RequestFailed,
+    ];
+
     /// Codes of calls that were denied and never sent; a wrong call has other codes.
     pub const DENIALS: [ResultCode; 4] = [
         ResultCode::PermissionDenied,

@@ -25,11 +25,15 @@ pub enum AuditVerb {
     Verify(VerifyArgs),
 }
 
+fn agent(text: &str) -> Result<String, String> {
+    agent_name(text).map_err(|why| format!("{why}; a file follows -f"))
+}
+
 /// The record that is read, and the calls of it that are shown.
 #[derive(ClapArgs)]
 pub struct AuditQuery {
     /// Only this agent, as NAME or agent/NAME
-    #[arg(value_name = "AGENT", value_parser = agent_name)]
+    #[arg(value_name = "AGENT", value_parser = agent)]
     pub agent: Option<String>,
     #[command(flatten)]
     pub cluster: ClusterArgs,

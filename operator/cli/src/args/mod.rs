@@ -266,7 +266,8 @@ pub enum PodFormat {
 pub struct ExplainArgs {
     #[command(flatten)]
     pub source: SourceArgs,
-    /// The agent's name
+    /// The agent, as NAME or agent/NAME
+    #[arg(value_parser = values::agent)]
     pub agent: String,
     /// One tool, as SURFACE.TOOL; without it, all tools that are granted or withheld
     pub tool: Option<String>,
@@ -294,6 +295,10 @@ pub struct InspectArgs {
 pub struct TreeArgs {
     #[command(flatten)]
     pub source: SourceArgs,
+    /// The time at which grants with a window are judged, such as 2026-12-31T08:00:00Z; without it,
+    /// now
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    pub now: Option<Timestamp>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
@@ -426,10 +431,10 @@ pub struct FromOpenApiArgs {
     /// The document, JSON or YAML
     pub document: PathBuf,
     /// The surface's name
-    #[arg(long)]
+    #[arg(long, value_parser = dns_label)]
     pub name: String,
     /// The namespace of the Surface, its Secret and its Service
-    #[arg(short, long, default_value = "default")]
+    #[arg(short, long, default_value = "default", value_parser = dns_label)]
     pub namespace: String,
     /// The Service that serves it; paths keep the base path of the document's server
     #[arg(long, value_name = "NAME:PORT", value_parser = service_address, conflicts_with = "url")]

@@ -3,7 +3,7 @@
 use clap::Args as ClapArgs;
 
 use super::ConnectionArgs;
-use super::values::dns_label;
+use super::values::{self, dns_label};
 
 /// The agents that are stopped, or started again.
 #[derive(ClapArgs)]
@@ -31,16 +31,13 @@ pub struct SuspendArgs {
 }
 
 pub(super) fn agent_name(text: &str) -> Result<String, String> {
-    let kinds = ["agent/", "agents/", "agents.toolcrib.dev/"];
-    let name = kinds.iter().find_map(|kind| text.strip_prefix(kind));
-    let name = name.unwrap_or(text);
+    let name = values::without_kind(text);
     let is_of_a_label = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     match !name.is_empty() && name.len() <= 63 && name.bytes().all(is_of_a_label) {
         true => Ok(name.to_owned()),
-        false => Err(
-            "an agent's name has at most 63 lower-case letters, digits and '-'; a file follows -f"
-                .to_owned(),
-        ),
+        false => {
+            Err("an agent's name has at most 63 lower-case letters, digits and '-'".to_owned())
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Parsers of structured arguments.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -29,6 +30,23 @@ pub fn time(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| {
         "is no time: write it as 2026-12-31T08:00:00Z, or with an offset such as +01:00".to_owned()
     })
+}
+
+/// Removes the kind that kubectl takes before a name.
+pub fn without_kind(text: &str) -> &str {
+    let kinds = ["agent/", "agents/", "agents.toolcrib.dev/"];
+    let name = kinds.iter().find_map(|kind| text.strip_prefix(kind));
+    name.unwrap_or(text)
+}
+
+/// An agent in files or a cluster, where a misspelt name is answered with the names that there are.
+pub fn agent(text: &str) -> Result<String, String> {
+    match without_kind(text) {
+        name if name.contains('/') => Err(
+            "is not of the form NAME or agent/NAME: give the namespace with --namespace".to_owned(),
+        ),
+        name => Ok(name.to_owned()),
+    }
 }
 
 /// `--describe`: a service and the file of its descriptor.
@@ -121,11 +139,18 @@ pub fn endpoint(text: &str) -> Result<url::Url, String> {
 }
 
 pub fn url_address(text: &str) -> Result<Address, String> {
+    if !text.contains("://") {
+        return Err(without_scheme(text));
+    }
     match url::Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Address::Url(url)),
         Ok(_) => Err("must begin with http:// or https://".to_owned()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn without_scheme(url: &str) -> String {
+    format!("{url}: has no scheme: write http://{url}, or https://")
 }
 
 /// `--at`: an address on this machine.
@@ -142,6 +167,15 @@ pub enum AddressTarget {
     Provider(String),
 }
 
+impl fmt::Display for AddressTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Surface(name) => f.write_str(name),
+            Self::Provider(name) => write!(f, "provider:{name}"),
+        }
+    }
+}
+
 impl LocalAddress {
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, url) = text
@@ -152,10 +186,16 @@ impl LocalAddress {
             None => AddressTarget::Surface(name.to_string()),
         };
         if !url.contains("://") {
-            return Err(format!("{url}: has no scheme: write http://{url}"));
+            return Err(without_scheme(url));
         }
         let url = url::Url::parse(url)
             .map_err(|error| format!("{url}: {error}: wanted http(s)://host:port"))?;
+        if !(url.username().is_empty() && url.password().is_none()) {
+            return Err(
+                "holds a credential, which the mediator takes from the object's Secret: remove it"
+                    .to_owned(),
+            );
+        }
         if !matches!(url.scheme(), "http" | "https") || url.query().is_some() {
             return Err(format!(
                 "{url}: wanted http(s)://host:port, and a path where it needs one"

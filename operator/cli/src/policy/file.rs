@@ -2,12 +2,14 @@
 //!
 //! Its group differs from that of the objects, so a test is never mistaken for an object.
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use toolcrib_compile::{LoadResult, Origin};
+use toolcrib_compile::{Code, CredentialKind, LoadResult, Origin, near};
 use toolcrib_crds::decode_own;
+use toolcrib_manifest::Tier;
+use toolcrib_mediation::{ResultCode, RunnerCode};
 
 pub const API_VERSION: &str = "cli.toolcrib.dev/v1alpha1";
 pub const KIND: &str = "ToolTest";
@@ -98,6 +100,35 @@ fn written<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
     Value::deserialize(deserializer).map(Some)
 }
 
+impl Expect {
+    /// Refuses words that no outcome has. Such a case would fail with the wrong reason.
+    fn check(&self) -> anyhow::Result<()> {
+        let codes = ResultCode::NAMED.map(|code| code.to_string());
+        let suspended = RunnerCode::AgentSuspended.name();
+        let codes: Vec<&str> = codes
+            .iter()
+            .map(String::as_str)
+            .chain([suspended])
+            .collect();
+        known("code", self.code.as_deref(), &codes)?;
+        let withheld: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+        known("withheld", self.withheld.as_deref(), &withheld)?;
+        known("tier", self.tier.as_deref(), &Tier::ALL.map(Tier::name))?;
+        let credentials = CredentialKind::ALL.map(CredentialKind::name);
+        known("credential", self.credential.as_deref(), &credentials)
+    }
+}
+
+fn known(field: &str, word: Option<&str>, words: &[&str]) -> anyhow::Result<()> {
+    match word {
+        Some(word) if !words.contains(&word) => {
+            let known = near::meant_or_known(word, words.iter().copied());
+            bail!("{field}: there is no {word:?}; {known}")
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 impl Case {
     pub fn title(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.call.clone())
@@ -133,8 +164,16 @@ fn read(version: &str, origin: Origin, value: &Value) -> anyhow::Result<(Origin,
     if version != API_VERSION || kind != KIND {
         bail!("{origin}: is {kind} of {version}; this release knows {KIND} of {API_VERSION}");
     }
-    let test =
+    let test: ToolTest =
         decode_own(KIND, HELP, &value.to_string()).map_err(|error| anyhow!("{origin}: {error}"))?;
+    if test.spec.cases.is_empty() {
+        bail!("{origin}: spec.cases: is empty, and would pass: write a case; {HELP}");
+    }
+    for (index, case) in test.spec.cases.iter().enumerate() {
+        case.expect
+            .check()
+            .with_context(|| format!("{origin}: spec.cases[{index}].expect"))?;
+    }
     Ok((origin, test))
 }
 

@@ -18,7 +18,12 @@ pub fn apply(
     inputs: &Inputs,
     places: &[LocalAddress],
 ) -> anyhow::Result<()> {
+    let mut known: Vec<&AddressTarget> = Vec::new();
     for place in places {
+        if known.contains(&&place.of) {
+            bail!("--at names {} twice: keep one address", place.of);
+        }
+        known.push(&place.of);
         match &place.of {
             AddressTarget::Surface(name) => surface(compilation, inputs, name, &place.url)?,
             AddressTarget::Provider(name) => provider(compilation, inputs, name, &place.url)?,

@@ -132,6 +132,12 @@ pub enum CredentialKind {
 }
 
 impl CredentialKind {
+    pub const ALL: [CredentialKind; 3] = [
+        CredentialKind::PerAgent,
+        CredentialKind::Surface,
+        CredentialKind::None,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             CredentialKind::PerAgent => "PerAgent",

@@ -52,6 +52,11 @@ fn from_files(query: &AuditQuery, report: &mut Report<'_>) -> Result<Statistics,
     })?;
     let mut statistics = joiner.end(|entry| report.entry(entry));
     statistics.broken += too_long;
+    if statistics.broken > 0 && statistics.pods.is_empty() {
+        return Err(Failure::usage(format_args!(
+            "no line of the files is one of a record: name the mediator's history.jsonl, or a saved log of its container"
+        )));
+    }
     Ok(statistics)
 }
 
