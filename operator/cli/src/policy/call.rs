@@ -18,6 +18,7 @@ use toolcrib_mediation::{
 use toolcrib_rules::Rule;
 
 use super::file::Verdict;
+use crate::print;
 
 /// The outcome of a call. Its fields have the names of a test's `expect`.
 #[derive(Debug, Serialize)]
@@ -272,14 +273,11 @@ fn rejection(body: &[u8]) -> anyhow::Result<TurnDecision> {
         .and_then(|message| message["content"].as_str())
         .context("the next request has no result")?;
     let result: Value = serde_json::from_str(result).context("the result is not JSON")?;
-    let text = |name: &str| {
-        let text = result["error"][name].as_str();
-        text.map(str::to_owned)
-            .with_context(|| format!("the result has no error.{name}"))
-    };
+    let error = &result["error"];
+    let code = error["code"].as_str();
     Ok(TurnDecision::Rejected {
-        code: text("code")?,
-        message: text("message")?,
+        code: code.context("the result has no error.code")?.to_owned(),
+        message: print::message_of(error).context("the result has no error.message")?,
     })
 }
 

@@ -153,9 +153,9 @@ fn one_call(call: &Call) -> String {
     let latency = call
         .latency_ms
         .map_or_else(String::new, |ms| format!(" ({ms} ms)"));
-    let cause = match (&call.connection, error["message"].as_str()) {
+    let cause = match (&call.connection, print::message_of(error)) {
         (Some(connection), _) => format!(": {connection}"),
-        (None, Some(message)) => format!(": {}", print::brief(message)),
+        (None, Some(message)) => format!(": {}", print::brief(&message)),
         (None, None) => String::new(),
     };
     let (name, arguments) = (print::brief(&call.name), print::plain(&arguments));
