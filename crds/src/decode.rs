@@ -466,7 +466,13 @@ fn wanted(schema: &JSONSchemaProps, value: Option<&Value>) -> String {
         _ => {
             let fields = schema.properties.iter().flatten();
             let required = schema.required.as_deref().unwrap_or_default();
+            // A field whose rule is false is there to be refused.
+            let is_refused = |field: &JSONSchemaProps| {
+                let mut rules = field.x_kubernetes_validations.iter().flatten();
+                rules.any(|rule| rule.rule == "false")
+            };
             let names: Vec<&str> = fields
+                .filter(|(_, field)| !is_refused(field))
                 .map(|(name, _)| name.as_str())
                 .filter(|name| required.is_empty() || required.iter().any(|it| it == name))
                 .take(LISTED)
@@ -587,6 +593,11 @@ mod tests {
             "Agent",
             "[]",
             "spec: is a list: write fields, such as context, egress, extraEgress, identity, mode, models, native, policy",
+        );
+        check::<ToolGrant>(
+            "ToolGrant",
+            r#"{"agents":["otter"],"tools":[{"surface":{"name":"desk"},"allow":["trade"],"arguments":{"pin":"A-17"}}]}"#,
+            "spec.tools[0].arguments.pin: is a text: write fields, such as {name: value}",
         );
         let missing = decode::<Agent>("Agent", r#"{"metadata":{"name":"otter"}}"#);
         assert_eq!(missing.expect_err("no spec").field, "spec");

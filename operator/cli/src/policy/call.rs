@@ -41,6 +41,9 @@ pub struct Outcome {
     /// The error for the model, and the reasons for withholding the tool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub because: Vec<String>,
+    /// Why the name of the tool is probably misspelt. Its call is denied whatever the grants say.
+    #[serde(skip)]
+    pub misspelt: Option<String>,
 }
 
 /// The request that the mediator would send, without its credential.
@@ -160,8 +163,20 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
         | WhyNot::GrantSuspended { .. }
         | WhyNot::NotGranted { .. } => None,
     });
+    let misspelt = reasons.iter().find(|reason| match reason {
+        WhyNot::NotAName(_) | WhyNot::NotOffered { .. } => true,
+        WhyNot::NotDeclared { meant, .. } => meant.is_some(),
+        WhyNot::Withheld(_)
+        | WhyNot::Suspended { .. }
+        | WhyNot::NoAgent(_)
+        | WhyNot::NoSurface(_)
+        | WhyNot::NoConsent { .. }
+        | WhyNot::GrantSuspended { .. }
+        | WhyNot::NotGranted { .. } => false,
+    });
     Outcome {
         result: Verdict::Denied,
+        misspelt: misspelt.map(WhyNot::to_string),
         code: None,
         by: summary.map(|tool| by(tool.grant.kind, &tool.grant.key.name)),
         withheld,

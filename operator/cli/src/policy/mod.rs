@@ -127,6 +127,13 @@ fn report(
     };
     let actual = call::call(&loaded.inputs, compilation, &asked)?;
     let differences = verdict::differences(&case.expect, &actual);
+    if let (true, None, Some(why)) = (differences.is_empty(), &case.expect.code, &actual.misspelt) {
+        let title = print::brief(&case.title());
+        eprintln!(
+            "warning: {origin}: {title} is denied whatever the grants say: {}; if that is meant, expect code: unsupported_tool",
+            print::brief(why)
+        );
+    }
     let namespace = &compilation.agent.namespace;
     Ok(Report {
         test: format!("{namespace}/{}", test.metadata.name),
