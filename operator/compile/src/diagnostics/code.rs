@@ -345,7 +345,7 @@ codes! {
     cause "`spec.service.port` is not a port of the Service (its own, not the pods' target port)."
     cure "Write one of the ports that the message lists."
 
-    /// The url leads to a Service that has no such port.
+    /// The url leads to a Service of the same namespace that has no such port.
     UrlPortNotFound: Warning, Reference,
     cause "The port of the url (80 or 443 if it names none) is not one of the Service's own ports, so connections are refused or time out."
     cure "Write one of the Service's ports, as `kubectl get service` lists them; not the pods' target port."

@@ -168,28 +168,28 @@ fn public_name(objects: &dyn Objects, url: &str) -> Option<Finding> {
 }
 
 /// Warns of a url of an object in `namespace` whose host leads elsewhere than it seems, or whose
-/// Service does not have its port. The finding's field is empty: the caller knows the url's field.
+/// Service in that namespace does not have its port. The finding's field is empty: the caller knows the url's field.
 pub(crate) fn doubt(objects: &dyn Objects, namespace: &str, url: &str) -> Option<Finding> {
     public_name(objects, url).or_else(|| port_not_found(objects, namespace, url))
 }
 
 /// Warns of a url with a port that its Service does not have. A headless Service leads to its pods,
-/// which may listen on other ports.
+/// which may listen on other ports. Only the own namespace's Services are looked at: the operator may
+/// read all of them, and a warning would tell a tenant which ports those of others have.
 fn port_not_found(objects: &dyn Objects, namespace: &str, url: &str) -> Option<Finding> {
     let port = Url::parse(url).ok()?.port_or_known_default()?;
     let host = host_name(url)?;
     let domain = Domain::Is(&objects.settings().cluster_domain);
     let short = || (!host.contains('.')).then(|| ObjectRef::new(namespace, host.clone()));
     let service = service_of_host(&host, domain).or_else(short)?;
+    if service.namespace != namespace {
+        return None;
+    }
     let facts = objects.service(&service)?;
     if facts.headless || facts.external_name || facts.ports.contains_key(&port) {
         return None;
     }
-    // The ports of another namespace's Service are not told.
-    let message = match service.namespace == namespace {
-        true => no_such_port(&service, &facts, port),
-        false => format!("Service {service} has no TCP port {port}: correct the port"),
-    };
+    let message = no_such_port(&service, &facts, port);
     let message = format!("calls cannot connect: {message}");
     Some(Finding::new("", Code::UrlPortNotFound, message))
 }
