@@ -137,29 +137,8 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
     }
 }
 
-fn results() -> [ResultCode; 20] {
-    [
-        ResultCode::InvalidArguments,
-        ResultCode::SchemaValidation,
-        ResultCode::ConditionFailed,
-        ResultCode::AmbiguousArguments,
-        ResultCode::PermissionDenied,
-        ResultCode::RetriesExhausted,
-        ResultCode::ApprovalDenied,
-        ResultCode::ApprovalTimeout,
-        ResultCode::Timeout,
-        ResultCode::Canceled,
-        ResultCode::Http(0),
-        ResultCode::McpError,
-        ResultCode::ToolError,
-        ResultCode::DuplicateToolCall,
-        ResultCode::MixedToolOrder,
-        ResultCode::TerminalOnSuccessOrder,
-        ResultCode::ToolBudgetExhausted,
-        ResultCode::UnsupportedTool,
-        ResultCode::UnsupportedRequirement,
-        ResultCode::RequestFailed,
-    ]
+fn results() -> impl Iterator<Item = ResultCode> {
+    ResultCode::NAMED.into_iter().chain([ResultCode::Http(0)])
 }
 
 fn result(code: ResultCode) -> &'static str {

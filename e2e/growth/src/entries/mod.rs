@@ -11,8 +11,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolcrib_bounds::json::nests_within;
-use toolcrib_bounds::json::{number, pointer};
+use toolcrib_bounds::json::{nests_within, number, pointer};
 use toolcrib_bounds::schema::Validator;
 use toolcrib_bounds::{ca, pattern, schema};
 use toolcrib_compile::normalize::normalize;

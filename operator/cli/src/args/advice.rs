@@ -1,11 +1,18 @@
 //! Advice about a word that is no verb: where it is one, or which program has it. The parser itself
 //! suggests verbs that are spelt alike.
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Command, Error};
 
-/// Verbs of kubectl that work on the objects.
-const OF_KUBECTL: [&str; 6] = ["apply", "create", "delete", "describe", "edit", "get"];
+/// Verbs of kubectl, with what follows them.
+const OF_KUBECTL: [(&str, &str); 6] = [
+    ("apply", "-f FILE"),
+    ("create", "-f FILE"),
+    ("delete", "agent NAME"),
+    ("describe", "agent NAME"),
+    ("edit", "agent NAME"),
+    ("get", "agents,surfaces,toolgrants"),
+];
 
 /// Replaces the parser's suggestion by a better one, if there is one.
 pub fn with_advice(mut error: Error, command: &Command) -> Error {
@@ -15,19 +22,17 @@ pub fn with_advice(mut error: Error, command: &Command) -> Error {
     let Some(advice) = advice(command, word) else {
         return error;
     };
-    if error.kind() == ErrorKind::InvalidSubcommand {
-        error.remove(ContextKind::SuggestedSubcommand);
-        let advice = ContextValue::StyledStrs(vec![advice.into()]);
-        error.insert(ContextKind::Suggested, advice);
-    }
+    error.remove(ContextKind::SuggestedSubcommand);
+    let advice = ContextValue::StyledStrs(vec![advice.into()]);
+    error.insert(ContextKind::Suggested, advice);
     error
 }
 
 fn advice(command: &Command, word: &str) -> Option<String> {
     let name = command.get_bin_name()?;
-    if OF_KUBECTL.contains(&word) {
+    if let Some((verb, rest)) = OF_KUBECTL.iter().find(|(verb, _)| *verb == word) {
         return Some(format!(
-            "kubectl itself has this verb: kubectl {word} agents, surfaces, toolgrants …"
+            "kubectl itself has this verb: kubectl {verb} {rest}"
         ));
     }
     let above = command

@@ -2,7 +2,7 @@
 //!
 //! Its group differs from that of the objects, so a test is never mistaken for an object.
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -101,7 +101,7 @@ fn written<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
 }
 
 impl Expect {
-    /// Refuses words that no outcome has. Such a case would fail with the wrong reason.
+    /// Refuses words that no outcome has: such a case could only fail. The error begins with the field.
     fn check(&self) -> anyhow::Result<()> {
         let codes = ResultCode::NAMED.map(|code| code.to_string());
         let suspended = RunnerCode::AgentSuspended.name();
@@ -172,7 +172,7 @@ fn read(version: &str, origin: Origin, value: &Value) -> anyhow::Result<(Origin,
     for (index, case) in test.spec.cases.iter().enumerate() {
         case.expect
             .check()
-            .with_context(|| format!("{origin}: spec.cases[{index}].expect"))?;
+            .map_err(|why| anyhow!("{origin}: spec.cases[{index}].expect.{why}"))?;
     }
     Ok((origin, test))
 }

@@ -87,15 +87,18 @@ pub fn topology(inputs: &Inputs) -> Vec<SurfaceNode> {
             let descriptor = resolved.as_ref().and_then(|found| found.descriptor());
             let grants = grants
                 .into_iter()
-                .map(|((kind, grant), rules)| GrantNode {
-                    kind: kind.name(),
-                    allow: rules.iter().flat_map(|rule| rule.allow.to_vec()).collect(),
-                    limits: rules.iter().filter_map(limits).collect(),
-                    suspended: is_suspended(inputs, (kind, &grant)),
-                    not_before: window(inputs, (kind, &grant)).0,
-                    not_after: window(inputs, (kind, &grant)).1,
-                    agents: agents(inputs, &compiled, &surface, (kind, &grant), &rules),
-                    grant,
+                .map(|((kind, grant), rules)| {
+                    let (not_before, not_after) = window(inputs, (kind, &grant));
+                    GrantNode {
+                        kind: kind.name(),
+                        allow: rules.iter().flat_map(|rule| rule.allow.to_vec()).collect(),
+                        limits: rules.iter().filter_map(limits).collect(),
+                        suspended: is_suspended(inputs, (kind, &grant)),
+                        not_before,
+                        not_after,
+                        agents: agents(inputs, &compiled, &surface, (kind, &grant), &rules),
+                        grant,
+                    }
                 })
                 .collect();
             SurfaceNode {

@@ -11,9 +11,7 @@ use tokio::time::timeout;
 use toolcrib_manifest::{EndpointDialect, Provider};
 
 use super::client::{ModelClient, credential};
-use crate::outbound::Outbound;
-use crate::outbound::body;
-use crate::outbound::error;
+use crate::outbound::{Outbound, body, error};
 
 /// Longest wait for one provider.
 const PATIENCE: Duration = Duration::from_secs(5);

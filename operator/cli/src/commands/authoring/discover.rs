@@ -20,8 +20,7 @@ use crate::authoring::mcp::http::Http;
 use crate::authoring::mcp::stdio::Stdio;
 use crate::authoring::openapi::Address;
 use crate::authoring::wrapped;
-use crate::commands::authoring::in_cluster;
-use crate::commands::authoring::review;
+use crate::commands::authoring::{in_cluster, review};
 use crate::failure::Failure;
 use crate::sources;
 

@@ -110,8 +110,9 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Returns the surfaces of this name in other namespaces, of those that an agent declares. A rule for
-/// `surface` has the wrong namespace then. Other surfaces could tell which ones others have.
+/// Returns the surfaces that an agent declares by this name in other namespaces; if there is one, a
+/// rule for `surface` names the wrong namespace. Only declared surfaces count: a message with others
+/// would tell a tenant which surfaces exist elsewhere.
 pub(crate) fn namesakes<'a>(
     surface: &'a ObjectRef,
     declared: &'a BTreeSet<ObjectRef>,

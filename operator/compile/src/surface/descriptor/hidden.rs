@@ -5,8 +5,7 @@
 //! character is refused ([`hidden_name`]).
 
 use serde_json::Value;
-use toolcrib_bounds::shown;
-use toolcrib_bounds::{FieldPath, is_hidden};
+use toolcrib_bounds::{FieldPath, is_hidden, shown};
 
 use super::members::Reader;
 use crate::Code;
