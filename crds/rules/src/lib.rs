@@ -13,7 +13,9 @@ mod decision;
 pub mod expression;
 mod rule;
 mod shown;
+mod window;
 
 pub use decision::{Decision, Mismatch, Refusal, decide};
 pub use rule::{Condition, Defect, Rule};
 pub use shown::{Contradiction, shown_schema};
+pub use window::{Window, WindowState};

@@ -6,14 +6,14 @@ use toolcrib_manifest as manifest;
 use toolcrib_manifest::{GrantRef, RawJson};
 
 use crate::expression::{Expression, ExpressionFault, Facts};
+use crate::window::{Window, WindowState};
 
 /// A rule whose times and values are parsed.
 #[derive(Clone, Debug)]
 pub struct Rule {
     digest: String,
     grant: GrantRef,
-    not_before: Option<Timestamp>,
-    not_after: Option<Timestamp>,
+    window: Window,
     /// Sorted by name.
     pins: Vec<Pin>,
     arguments: Option<Value>,
@@ -83,8 +83,10 @@ impl Rule {
         Ok(Self {
             digest: digest.clone(),
             grant: grant.clone(),
-            not_before: not_before.as_deref().map(time).transpose()?,
-            not_after: not_after.as_deref().map(time).transpose()?,
+            window: Window {
+                not_before: not_before.as_deref().map(time).transpose()?,
+                not_after: not_after.as_deref().map(time).transpose()?,
+            },
             when: when
                 .iter()
                 .enumerate()
@@ -107,22 +109,17 @@ impl Rule {
 
     /// Returns whether the rule has no condition at all.
     pub fn is_unconditional(&self) -> bool {
-        self.not_before.is_none()
-            && self.not_after.is_none()
-            && self.schema.is_none()
-            && self.when.is_empty()
+        self.window == Window::default() && self.schema.is_none() && self.when.is_empty()
     }
 
     /// Returns whether the time is in the rule's window.
     pub fn is_open(&self, now: Timestamp) -> bool {
-        self.not_before.is_none_or(|from| from <= now)
-            && self.not_after.is_none_or(|until| now < until)
+        self.window.state(now) == WindowState::Open
     }
 
     /// Returns the first time after `now` at which the window opens or closes.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
-        let ends = [self.not_before, self.not_after];
-        ends.into_iter().flatten().filter(|end| *end > now).min()
+        self.window.next_change(now)
     }
 
     /// The conditions on arguments as one JSON Schema: values of pinned arguments, and the rule's own

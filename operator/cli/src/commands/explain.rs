@@ -13,6 +13,7 @@ use toolcrib_compile::{
 };
 use toolcrib_crds::{Agent, ConditionType, StateReason};
 use toolcrib_manifest::Mode;
+use toolcrib_rules::{Window, WindowState};
 
 use crate::print::Output;
 use crate::{
@@ -398,11 +399,11 @@ pub(super) fn outside(
     not_after: &Option<String>,
     now: Timestamp,
 ) -> Option<&'static str> {
-    let time = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
-    match (time(not_before), time(not_after)) {
-        (Some(begin), _) if now < begin => Some("not yet"),
-        (_, Some(end)) if end <= now => Some("over"),
-        (_, _) => None,
+    let window = Window::readable(not_before.as_deref(), not_after.as_deref());
+    match window.state(now) {
+        WindowState::NotYet(_) => Some("not yet"),
+        WindowState::Over(_) => Some("over"),
+        WindowState::Open => None,
     }
 }
 

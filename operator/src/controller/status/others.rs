@@ -17,6 +17,7 @@ use toolcrib_crds::{
     ClusterToolPolicyStatus, ConditionStatus, ConditionType, ModelProviderStatus, StateReason,
     SurfaceStatus, ToolDefaultsStatus, ToolGrantSpec, ToolGrantStatus,
 };
+use toolcrib_rules::{Window, WindowState};
 
 use super::changes::Notice;
 use super::condition::{Verdict, own_conditions, put, verdict};
@@ -82,47 +83,47 @@ pub struct ToolGrantReport {
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
     is_suspended: bool,
-    /// A time that cannot be read is missing. Compile reports it.
-    not_before: Option<Timestamp>,
-    not_after: Option<Timestamp>,
+    window: Window,
 }
 
 impl Activity {
     pub fn of(grant: &ToolGrantSpec) -> Self {
-        let time = |text: &Option<String>| text.as_ref()?.parse().ok();
+        let ToolGrantSpec {
+            not_before,
+            not_after,
+            ..
+        } = grant;
         Self {
             is_suspended: grant.is_suspended(),
-            not_before: time(&grant.not_before),
-            not_after: time(&grant.not_after),
+            window: Window::readable(not_before.as_deref(), not_after.as_deref()),
         }
     }
 
     fn verdict(&self, now: Timestamp) -> Verdict {
         let no = ConditionStatus::False;
-        match (self.not_before, self.not_after) {
+        match self.window.state(now) {
             _ if self.is_suspended => verdict(
                 no,
                 StateReason::Suspended,
                 "spec.suspend is true: the grant gives nothing",
             ),
-            (Some(begin), _) if now < begin => verdict(
+            WindowState::NotYet(begin) => verdict(
                 no,
                 StateReason::NotYet,
                 format!("the grant gives nothing before {begin}"),
             ),
-            (_, Some(end)) if end <= now => verdict(
+            WindowState::Over(end) => verdict(
                 no,
                 StateReason::Expired,
                 format!("the grant gives nothing since {end}"),
             ),
-            (_, _) => verdict(ConditionStatus::True, StateReason::Active, ""),
+            WindowState::Open => verdict(ConditionStatus::True, StateReason::Active, ""),
         }
     }
 
     /// Returns the time until the verdict changes by itself.
     pub fn next_change(&self, now: Timestamp) -> Option<Duration> {
-        let times = [self.not_before, self.not_after].into_iter().flatten();
-        let next = times.filter(|time| now < *time).min()?;
+        let next = self.window.next_change(now)?;
         // The verdict is of whole nanoseconds, and the queue may be early by less.
         let wait = Duration::try_from(next.duration_since(now)).ok()?;
         (!self.is_suspended).then_some(wait)
