@@ -13,6 +13,7 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator as Schema};
 use kube::core::cel::{CompiledSchema, Validator as Rules, compile_schema};
 use serde_json::Value;
+use toolcrib_bounds::json::pointer::field_path;
 
 use crate::{decode, definitions};
 
@@ -52,7 +53,7 @@ pub fn refusals(kind: &str, object: &Value) -> Vec<Refusal> {
     for error in definition.schema.iter_errors(object).take(MAX_REFUSALS) {
         let keyword = error.schema_path().as_str().rsplit('/').next();
         blocked |= keyword.is_some_and(|keyword| BLOCKING.contains(&keyword));
-        let at = field(error.instance_path().as_str());
+        let at = field_path(error.instance_path().as_str());
         let refusal = match keyword {
             Some("uniqueItems") => duplicate(&at, error.instance()),
             _ => None,
@@ -109,7 +110,7 @@ impl UniqueNames {
             .iter()
             .filter_map(|surface| surface.get("as").or(surface.get("name"))?.as_str());
         names.any(|name| !seen.insert(name)).then(|| Refusal {
-            field: field(Self::LIST),
+            field: field_path(Self::LIST),
             message: self.message.clone(),
         })
     }
@@ -226,23 +227,6 @@ fn as_json_schema(mut schema: Value) -> Value {
         }
     }
     schema
-}
-
-/// Converts `/spec/tools/0/allow` to `spec.tools[0].allow`.
-fn field(pointer: &str) -> String {
-    let mut field = String::new();
-    for part in pointer.split('/').skip(1) {
-        let name = part.replace("~1", "/").replace("~0", "~");
-        if name.chars().all(|c| c.is_ascii_digit()) {
-            field.push_str(&format!("[{name}]"));
-        } else {
-            if !field.is_empty() {
-                field.push('.');
-            }
-            field.push_str(&name);
-        }
-    }
-    field
 }
 
 #[cfg(test)]

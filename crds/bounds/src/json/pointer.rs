@@ -1,4 +1,4 @@
-//! JSON pointers: resolves a local `$ref` within its document.
+//! JSON pointers: resolves a local `$ref` within its document, and writes a pointer as a field's path.
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
@@ -13,6 +13,23 @@ pub fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
 pub fn decoded(fragment: &str) -> Option<String> {
     let decoded = percent_decode_str(fragment).decode_utf8().ok()?;
     Some(decoded.into_owned())
+}
+
+/// Converts `/spec/tools/0/allow` to `spec.tools[0].allow`.
+pub fn field_path(pointer: &str) -> String {
+    let mut field = String::new();
+    for part in pointer.split('/').skip(1) {
+        let name = part.replace("~1", "/").replace("~0", "~");
+        if name.chars().all(|c| c.is_ascii_digit()) {
+            field.push_str(&format!("[{name}]"));
+        } else {
+            if !field.is_empty() {
+                field.push('.');
+            }
+            field.push_str(&name);
+        }
+    }
+    field
 }
 
 /// A path in a JSON text, formatted only when a message needs it.
