@@ -29,18 +29,15 @@ fn agent(text: &str) -> Result<String, String> {
     agent_name(text).map_err(|why| format!("{why}; a file follows -f"))
 }
 
-/// The record that is read, and the calls of it that are shown.
-#[derive(ClapArgs)]
-pub struct AuditQuery {
-    /// Only this agent, as NAME or agent/NAME
-    #[arg(value_name = "AGENT", value_parser = agent)]
-    pub agent: Option<String>,
+/// The record that is read: files, or the mediators' logs; and its span.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct RecordArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
     /// File of a record (history.jsonl, or a saved log), or - for standard input; may be repeated.
     /// Without it, the mediators' logs are read with your own rights
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
-    pub paths: Vec<PathBuf>,
+    pub records: Vec<PathBuf>,
     /// Only calls from this time on, such as 2026-12-31T08:00:00Z. Exit with 3 if the record of a pod
     /// begins later
     #[arg(long, value_name = "TIME", value_parser = values::time)]
@@ -48,6 +45,29 @@ pub struct AuditQuery {
     /// Only calls before this time
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub until: Option<Timestamp>,
+}
+
+impl RecordArgs {
+    /// Returns whether a time of the record is in the span.
+    pub fn includes(&self, when: &str) -> bool {
+        if self.since.is_none() && self.until.is_none() {
+            return true;
+        }
+        let Ok(when) = when.parse::<Timestamp>() else {
+            return false;
+        };
+        self.since.is_none_or(|since| since <= when) && self.until.is_none_or(|until| when < until)
+    }
+}
+
+/// The record that is read, and the calls of it that are shown.
+#[derive(ClapArgs)]
+pub struct AuditQuery {
+    /// Only this agent, as NAME or agent/NAME
+    #[arg(value_name = "AGENT", value_parser = agent)]
+    pub agent: Option<String>,
+    #[command(flatten)]
+    pub record: RecordArgs,
     /// Only this tool, as SURFACE.TOOL
     #[arg(long, value_name = "NAME")]
     pub tool: Option<String>,

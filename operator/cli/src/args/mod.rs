@@ -21,7 +21,7 @@ use crate::authoring::import::KnownProvider;
 use crate::authoring::openapi::Address;
 use crate::authoring::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 use crate::print::{Format, Output};
-pub use audit::{AuditArgs, AuditOutput, AuditQuery, AuditVerb, VerifyArgs};
+pub use audit::{AuditArgs, AuditOutput, AuditQuery, AuditVerb, RecordArgs, VerifyArgs};
 pub use discover::DiscoverArgs;
 pub use image::FromImageArgs;
 pub use suspend::{AgentsArgs, SuspendArgs};

@@ -1,159 +1,40 @@
 //! `audit`: the calls of a record, one row each, or their numbers.
 //!
-//! Here: reading, filtering, and printing as the lines come. [`columns`] has the rows, [`summary`]
+//! Here: filtering, and printing as the lines come. Not here: reading ([`crate::record`]). [`columns`] has the rows, [`summary`]
 //! the numbers; [`verify`] is a verb of its own. Invariant: memory does not grow with the record.
 
 mod columns;
 mod summary;
 pub mod verify;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
-use jiff::Timestamp;
 use serde::Serialize;
-use toolcrib_bounds::count;
 
 use self::columns::{
     CSV_CALL, HEADER, aligned, call_row, csv_call, csv_cell, csv_request, escaped, request_row,
 };
 use self::summary::{Summary, TOOL_HEADER};
-use crate::args::{AuditOutput, AuditQuery, OperatorArgs};
-use crate::cluster::{LogPart, PodFacts, Session, WithoutCluster};
+use crate::args::{AuditOutput, AuditQuery};
 use crate::failure::Failure;
-use crate::print;
-use crate::record::{
-    Call, Entry, Joiner, Outcome, Reach, Request, Splitter, Statistics, read_files,
-};
+use crate::record::{self, Call, Entry, Outcome, Request};
 
 /// Rows whose columns are aligned with one another.
 const BATCH: usize = 500;
-/// The exit code if the record does not reach back to `--since`.
-const NOT_WHOLE: u8 = 3;
 
 pub fn audit(query: &AuditQuery) -> Result<ExitCode, Failure> {
     let mut report = Report::new(query);
-    let read = match query.paths.is_empty() {
-        true => from_logs(query, &mut report),
-        false => from_files(query, &mut report),
-    };
+    let read = record::read(&query.record, query.agent.as_deref(), |entry| {
+        report.entry(entry);
+        report.failure()
+    });
     let printed = read.and_then(|statistics| report.finish().map(|()| statistics));
     if report.is_closed() {
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(remarks(query, &printed?))
-}
-
-fn from_files(query: &AuditQuery, report: &mut Report<'_>) -> Result<Statistics, Failure> {
-    let mut joiner = Joiner::default();
-    let too_long = read_files(&query.paths, |_, line| {
-        joiner.push(line, |entry| report.entry(entry));
-        report.failure()
-    })?;
-    let mut statistics = joiner.end(|entry| report.entry(entry));
-    statistics.broken += too_long;
-    if statistics.broken > 0 && statistics.pods.is_empty() {
-        return Err(Failure::usage(format_args!(
-            "no line of the files is one of a record: name the mediator's history.jsonl, or a saved log of its container"
-        )));
-    }
-    Ok(statistics)
-}
-
-fn from_logs(query: &AuditQuery, report: &mut Report<'_>) -> Result<Statistics, Failure> {
-    let session = Session::open(
-        &query.cluster,
-        &OperatorArgs::default(),
-        WithoutCluster::Records,
-    )?;
-    let pods = session.mediated_pods(query.agent.as_deref())?;
-    let mut all = Statistics::default();
-    let mut readers: Vec<Option<(Splitter, Joiner)>> = pods.iter().map(|_| None).collect();
-    let is_shown = std::io::stderr().is_terminal();
-    let part = |index: usize, part: LogPart<'_>| {
-        let Some((pod, reader)) = pods.get(index).zip(readers.get_mut(index)) else {
-            return;
-        };
-        let mut out = |entry| report.entry(named(entry, pod));
-        match part {
-            LogPart::Bytes(bytes) => {
-                let (splitter, joiner) = reader.get_or_insert_default();
-                splitter.push(bytes, |line| joiner.push(line, &mut out));
-            }
-            LogPart::End(end) => {
-                if let Some((mut splitter, mut joiner)) = reader.take() {
-                    splitter.end(|line| joiner.push(line, &mut out));
-                    all.broken += splitter.too_long;
-                    let read = joiner.end(out);
-                    all.broken += read.broken;
-                    all.missed += read.missed;
-                    all.pods.extend(read.pods);
-                }
-                if let Err(error) = end {
-                    let error = print::brief(&error);
-                    eprintln!(
-                        "note: the log of pod {} was not read whole: {error}",
-                        pod.pod
-                    );
-                }
-            }
-        }
-    };
-    session.mediator_logs(&pods, part, |done| {
-        if is_shown {
-            eprint!("\rread the logs of {done} of {}", count(pods.len(), "pod"));
-        }
-    });
-    if is_shown {
-        eprintln!();
-    }
-    Ok(all)
-}
-
-/// The label of a pod names its Agent; lines have the identity for services, which can be the pod.
-fn named(mut entry: Entry, pod: &PodFacts) -> Entry {
-    let (agent, namespace) = match &mut entry {
-        Entry::Call(call) => (&mut call.agent, &mut call.namespace),
-        Entry::Request(request) => (&mut request.agent, &mut request.namespace),
-    };
-    agent.clone_from(&pod.agent.name);
-    namespace.clone_from(&pod.agent.namespace);
-    entry
-}
-
-/// Says how far back the record reaches, and what of it was not read.
-fn remarks(query: &AuditQuery, statistics: &Statistics) -> ExitCode {
-    if statistics.broken > 0 {
-        let lines = count(statistics.broken as usize, "line");
-        eprintln!("note: {lines} could not be read, as a kill leaves one");
-    }
-    if statistics.missed > 0 {
-        let lines = count(statistics.missed as usize, "line");
-        eprintln!("note: the record itself says that {lines} are missing where it was read");
-    }
-    let mut code = ExitCode::SUCCESS;
-    let is_short = |reach: &Reach| {
-        let before = |since| since < reach.earliest;
-        !reach.is_whole && query.since.is_some_and(before)
-    };
-    for (pod, reach) in &statistics.pods {
-        let pod = print::plain(pod);
-        let Reach { earliest, is_whole } = reach;
-        if is_short(reach) {
-            code = ExitCode::from(NOT_WHOLE);
-            eprintln!(
-                "pod {pod}: the earliest line is of {earliest}; for earlier ones, read the files of its record or your log store with -f"
-            );
-        } else if query.output == AuditOutput::Table {
-            let begin = if *is_whole {
-                "begins at"
-            } else {
-                "is read from"
-            };
-            eprintln!("pod {pod}: the record {begin} {earliest}");
-        }
-    }
-    code
+    let is_table = query.output == AuditOutput::Table;
+    Ok(record::remarks(&query.record, &printed?, is_table))
 }
 
 /// Filters entries, and prints or counts them as they come.
@@ -196,7 +77,7 @@ impl<'q> Report<'q> {
             Some(grant) => grant.rsplit('/').next() == Some(wanted),
             None => false,
         };
-        self.wants_time(&call.when)
+        self.query.record.includes(&call.when)
             && self.wants_agent(&call.namespace, &call.agent)
             && query.tool.as_ref().is_none_or(|tool| *tool == call.tool)
             && query
@@ -212,7 +93,7 @@ impl<'q> Report<'q> {
     fn wants_request(&self, request: &Request) -> bool {
         let query = self.query;
         (query.requests || query.summary)
-            && self.wants_time(&request.when)
+            && self.query.record.includes(&request.when)
             && self.wants_agent(&request.namespace, &request.agent)
             && query.request.as_ref().is_none_or(|id| *id == request.request_id)
             // A filter on calls leaves requests without them out.
@@ -222,23 +103,11 @@ impl<'q> Report<'q> {
     }
 
     fn wants_agent(&self, namespace: &str, agent: &str) -> bool {
-        let wanted = &self.query.cluster.namespace;
+        let wanted = &self.query.record.cluster.namespace;
         // Lines of earlier releases have no namespace.
         let same = |wanted: &String| namespace.is_empty() || wanted == namespace;
         self.query.agent.as_ref().is_none_or(|name| name == agent)
             && wanted.as_ref().is_none_or(same)
-    }
-
-    fn wants_time(&self, when: &str) -> bool {
-        let Self { query, .. } = self;
-        if query.since.is_none() && query.until.is_none() {
-            return true;
-        }
-        let Ok(when) = when.parse::<Timestamp>() else {
-            return false;
-        };
-        query.since.is_none_or(|since| since <= when)
-            && query.until.is_none_or(|until| when < until)
     }
 
     fn call(&mut self, call: &Call) {
