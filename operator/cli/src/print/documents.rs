@@ -46,13 +46,7 @@ pub fn commented(text: &str) -> String {
     let mut line = String::from("#");
     let clean: String = text
         .chars()
-        .map(|c| {
-            if c.is_control() || is_line_end(c) {
-                ' '
-            } else {
-                c
-            }
-        })
+        .map(|c| if is_unprintable(c) { ' ' } else { c })
         .collect();
     for word in clean.split(' ').filter(|word| !word.is_empty()) {
         if line.chars().count() + 1 + word.chars().count() > 90 && line != "#" {
@@ -68,9 +62,9 @@ pub fn commented(text: &str) -> String {
     lines
 }
 
-/// Whether YAML ends a line at this character.
-fn is_line_end(c: char) -> bool {
-    matches!(c, '\u{2028}' | '\u{2029}')
+/// Whether a reviewer would not see this character, or YAML ends a line there.
+pub(super) fn is_unprintable(c: char) -> bool {
+    c.is_control() || toolcrib_bounds::is_hidden(c) || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The output for the user.
 
+mod annotated;
 mod color;
 mod diagnostics;
 mod documents;
@@ -8,6 +9,7 @@ mod objects;
 mod plain;
 mod table;
 
+pub use annotated::{Note, Notes, annotated};
 pub use color::Color;
 pub use diagnostics::{Findings, findings};
 pub use documents::{Document, commented, documents};
