@@ -19,6 +19,7 @@ pub mod foreign;
 mod operator;
 mod policy;
 mod print;
+mod propose;
 mod record;
 mod run;
 mod sources;
@@ -56,6 +57,7 @@ fn answer(verb: Verb) -> Result<ExitCode, Failure> {
             Some(AuditVerb::Verify(args)) => commands::audit::verify::verify(args),
             None => commands::audit::audit(&args.query),
         },
+        Verb::Propose(args) => propose::propose(&args),
         Verb::Suspend(args) => commands::suspend::suspend(&args),
         Verb::Resume(args) => commands::suspend::resume(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => {

@@ -59,6 +59,8 @@ fn advice_without_a_cluster_names_flags_of_the_verb() {
         "tree",
         "plan -f objects.yaml",
         "audit",
+        "propose otter",
+        "propose otter --against objects.yaml",
         "suspend otter",
         "resume otter",
         "surface discover pond --in-cluster",

@@ -213,6 +213,23 @@ newest log file of a container, so older lines are in the record's files or your
 Exit codes: 0; 1 if the record cannot be read; 2 for a wrong command line, or files that cannot be
 read; 3 if the record of a pod begins after --since.";
 
+pub const PROPOSE: &str = "\
+Examples:
+  # From the logs of the agent's mediators, with the plan on standard error
+  kubectl toolcrib propose otter -n pond --since 2026-12-01T00:00:00Z > grant.yaml
+
+  # Without a cluster: the record and the objects from files
+  kubectl toolcrib propose otter -f history.jsonl.1 -f history.jsonl --against pond/ > grant.yaml
+
+  # Policy tests for the same grant
+  kubectl toolcrib propose otter -f history.jsonl --against pond/ -o tests > tests/otter.yaml
+
+It applies nothing: review the file first. Tools that only failed or were denied are left out. Arguments are
+limited from 20 calls of a tool on: one value is pinned, up to 8 are listed; text and numbers stay open.
+
+Exit codes: 0; 1 if no call succeeded, or the command failed; 2 for a wrong command line, files that
+cannot be read, or a span without calls of the agent; 3 if the record of a pod begins after --since.";
+
 pub const VERIFY: &str = "\
 Examples:
   # Was a line changed or removed?

@@ -7,6 +7,7 @@ mod audit;
 mod discover;
 mod examples;
 mod image;
+mod propose;
 mod suspend;
 mod values;
 
@@ -24,6 +25,7 @@ use crate::print::{Format, Output};
 pub use audit::{AuditArgs, AuditOutput, AuditQuery, AuditVerb, RecordArgs, VerifyArgs};
 pub use discover::DiscoverArgs;
 pub use image::FromImageArgs;
+pub use propose::{ProposeArgs, ProposeOutput};
 pub use suspend::{AgentsArgs, SuspendArgs};
 pub use values::{
     AddressTarget, Description, DnsEgress, LocalAddress, SecretFrom, ValueFrom, VariableFrom,
@@ -78,6 +80,9 @@ pub enum Verb {
     /// Show what agents did, from the record: each tool call with its outcome and its grant
     #[command(after_help = examples::AUDIT)]
     Audit(Box<AuditArgs>),
+    /// Propose the narrowest ToolGrant that would have allowed what an agent did, from the record
+    #[command(after_help = examples::PROPOSE)]
+    Propose(Box<ProposeArgs>),
     /// Stop agents at once: every request and running call of theirs is refused
     #[command(after_help = examples::SUSPEND)]
     Suspend(SuspendArgs),

@@ -35,9 +35,9 @@ pub struct Session {
 pub enum WithoutCluster {
     /// Objects from files.
     Files,
-    /// For `plan`: the objects before the change, from files.
+    /// For `plan` and `propose`: the objects that are in force now, from files.
     Against,
-    /// For `audit`: records from files.
+    /// For `audit` and `propose`: records from files.
     Records,
     Nothing,
 }

@@ -124,6 +124,7 @@ fn with_names(place: &LineContext) -> clap::Command {
         ("explain", "tool", tools),
         ("inspect", "surface", surfaces),
         ("plan", "agent", agents),
+        ("propose", "agent", agents),
         ("run", "agent", agents),
         ("suspend", "agent", agents),
         ("resume", "agent", agents),
@@ -193,7 +194,9 @@ impl LineContext {
 fn source(verb: &ArgMatches) -> SourceArgs {
     let text = |name: &str| verb.try_get_one::<String>(name).ok().flatten().cloned();
     let flag = |name: &str| verb.try_get_one::<bool>(name).ok().flatten() == Some(&true);
-    let paths = verb.try_get_many::<PathBuf>("paths").ok().flatten();
+    // The files of `propose -f` are records, and those of `--against` have its objects.
+    let files = ["paths", "against"].map(|name| verb.try_get_many::<PathBuf>(name).ok());
+    let paths = files.into_iter().flatten().next().flatten();
     let kubeconfig = verb.try_get_one::<PathBuf>("kubeconfig").ok().flatten();
     SourceArgs {
         paths: paths.into_iter().flatten().cloned().collect(),
@@ -352,6 +355,7 @@ spec: {}
         check("explain -f FILE otter ", &["den.look", ":4"]);
         check("inspect -f FILE ", &["reed", ":4"]);
         check("run -f FILE --agent h", &["heron", ":4"]);
+        check("propose -f record --against FILE o", &["otter", ":4"]);
         check("explain -f FILE -n ", &["pond", ":4"]);
         check("surface discover -f FILE -n ", &["pond", ":4"]);
     }

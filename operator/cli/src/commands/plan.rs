@@ -152,7 +152,7 @@ fn wanted(args: &PlanArgs, planned: &AgentPlan) -> bool {
 }
 
 /// Returns the findings that are there after the change and not before.
-fn new_findings(before: &Inputs, after: &Inputs) -> Vec<Diagnostic> {
+pub fn new_findings(before: &Inputs, after: &Inputs) -> Vec<Diagnostic> {
     let found = |inputs| -> BTreeSet<Diagnostic> {
         compile_all(inputs)
             .into_values()
@@ -163,7 +163,8 @@ fn new_findings(before: &Inputs, after: &Inputs) -> Vec<Diagnostic> {
     found(after).difference(&known).cloned().collect()
 }
 
-fn table(plan: &Plan, color: Color) -> String {
+/// The gains and losses as a table, with their numbers.
+pub fn table(plan: &Plan, color: Color) -> String {
     if plan.is_empty() {
         return "nothing changes for any agent\n".to_owned();
     }

@@ -23,6 +23,8 @@ use crate::{
     failure::Failure,
     print, sources,
 };
+pub use call::{Call, Outcome, call};
+pub use file::{API_VERSION, KIND, Verdict};
 use file::{Case, ToolTest};
 use verdict::Difference;
 

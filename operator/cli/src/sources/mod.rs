@@ -70,10 +70,18 @@ pub enum ObjectScope {
 
 /// Reads the files of `-f`; without them, the cluster of the user's kubeconfig.
 pub fn objects(args: &SourceArgs, asked: ObjectScope) -> Result<Objects, Failure> {
+    objects_or(args, asked, cluster::WithoutCluster::Files)
+}
+
+/// Does the same as [`objects`], with the advice for a user without a cluster.
+pub fn objects_or(
+    args: &SourceArgs,
+    asked: ObjectScope,
+    instead: cluster::WithoutCluster,
+) -> Result<Objects, Failure> {
     let named = &args.cluster;
     if args.paths.is_empty() {
-        let session =
-            cluster::Session::open(named, &args.operator, cluster::WithoutCluster::Files)?;
+        let session = cluster::Session::open(named, &args.operator, instead)?;
         let namespace = session.namespace.clone();
         let read = match (asked, &namespace) {
             (ObjectScope::Everybody, Some(one)) => {

@@ -123,6 +123,11 @@ impl Inputs {
         self.grants.insert(key(&*object), object);
     }
 
+    /// Removes a grant, as if it were deleted.
+    pub fn remove_grant(&mut self, grant: &ObjectRef) {
+        self.grants.remove(grant);
+    }
+
     pub fn set_defaults(&mut self, object: Arc<ToolDefaults>) {
         self.defaults.insert(key(&*object), object);
     }
