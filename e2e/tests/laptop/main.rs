@@ -10,6 +10,7 @@ mod machine;
 mod mcp;
 mod mediator;
 mod native;
+mod propose;
 mod run;
 mod sdk;
 mod swap;
