@@ -36,6 +36,11 @@ fn listed(names: &[String]) -> String {
     }
 }
 
+fn grant_names(grants: &[ObjectRef]) -> Vec<String> {
+    let names = grants.iter().map(|key| format!("ToolGrant {key}"));
+    names.collect()
+}
+
 /// All that the outputs are made of.
 pub struct Proposal<'p> {
     pub args: &'p ProposeArgs,
@@ -47,6 +52,8 @@ pub struct Proposal<'p> {
     pub planned: Plan,
     /// The grants that name the agent now.
     pub present: Vec<ObjectRef>,
+    /// Those of them with times or `when`.
+    pub conditional: Vec<ObjectRef>,
     pub offers: &'p BTreeMap<String, OfferedTool>,
     pub evidence: &'p Evidence,
     pub used: &'p [UsedTool<'p>],
@@ -111,6 +118,12 @@ impl Proposal<'_> {
                 head.push(format!("{what}: {}.", listed(&names)));
             }
         }
+        if !self.conditional.is_empty() {
+            head.push(format!(
+                "Times and `when` of {} are not in it, since no record shows them: add them if they should hold.",
+                listed(&grant_names(&self.conditional))
+            ));
+        }
         head
     }
 
@@ -160,8 +173,7 @@ impl Proposal<'_> {
                 print::plain(&tool)
             );
         }
-        let names = self.present.iter();
-        let present: Vec<String> = names.map(|key| format!("ToolGrant {key}")).collect();
+        let present = grant_names(&self.present);
         match present.is_empty() {
             true => eprintln!("plan, if it is added:"),
             false => eprintln!(

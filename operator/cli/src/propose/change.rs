@@ -28,6 +28,17 @@ pub fn feeds(grants: &[(&ObjectRef, &ToolGrant)]) -> Vec<FeedRule> {
     feeds
 }
 
+/// The grants with a window or with conditions (`when`), which no record shows.
+pub fn conditional(grants: &[(&ObjectRef, &ToolGrant)]) -> Vec<ObjectRef> {
+    let is_conditional = |grant: &ToolGrant| {
+        let spec = &grant.spec;
+        let has_conditions = spec.tools.iter().any(|rule| !rule.when.is_empty());
+        spec.not_before.is_some() || spec.not_after.is_some() || has_conditions
+    };
+    let found = grants.iter().filter(|(_, grant)| is_conditional(grant));
+    found.map(|(key, _)| (*key).clone()).collect()
+}
+
 /// Removes the agent from the grants that name it, and adds the new ones.
 pub fn replaced(before: &Inputs, agent: &ObjectRef, grants: &[ToolGrant]) -> Inputs {
     let mut after = before.clone();

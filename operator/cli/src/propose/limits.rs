@@ -185,3 +185,77 @@ impl Room {
         limit
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+    use toolcrib_compile::ObjectRef;
+
+    use super::*;
+
+    /// The limits of a tool whose 100 arguments have these values in turn.
+    fn of_many(values: &[String]) -> Vec<ArgumentLimit> {
+        let names = (0..100).map(|n| format!("argument-{n:02}"));
+        let offer = OfferedTool {
+            surface: ObjectRef::new("pond", "fish"),
+            name: "take".to_owned(),
+            arguments: names.map(|name| (name, json!({}))).collect(),
+            schema: serde_json::Map::new(),
+        };
+        let mut all = Values::default();
+        for n in 0..24 {
+            all.add(&json!(values[n % values.len()]), Wording::Free);
+        }
+        let mut tool = ToolEvidence::default();
+        tool.calls.succeeded = 24;
+        tool.arguments = offer
+            .arguments
+            .keys()
+            .map(|it| (it.clone(), all.clone()))
+            .collect();
+        limits(&tool, &offer, false)
+    }
+
+    fn numbers(limits: &[ArgumentLimit]) -> BTreeMap<&'static str, usize> {
+        let mut numbers = BTreeMap::new();
+        for argument in limits {
+            let name = match &argument.limit {
+                Limit::Pin(_) => "pin",
+                Limit::OneOf(_) => "list",
+                Limit::Range(..) => "range",
+                Limit::Open(reason) => reason.words(),
+            };
+            *numbers.entry(name).or_default() += 1;
+        }
+        numbers
+    }
+
+    #[test]
+    fn limits_are_within_the_bounds_of_a_grant() {
+        let few = of_many(&["a".to_owned()]);
+        let room = OpenReason::NoRoom.words();
+        assert_eq!(
+            numbers(&few),
+            BTreeMap::from([("list", 63), ("pin", 16), (room, 21)])
+        );
+
+        let long: Vec<String> = (0..8).map(|n| format!("{n}{}", "x".repeat(60))).collect();
+        let many = of_many(&long);
+        let written: usize = many
+            .iter()
+            .filter_map(|argument| match &argument.limit {
+                Limit::OneOf(values) => {
+                    let list: Vec<&Value> = values.iter().map(|(value, _)| value).collect();
+                    let name = argument.name.as_str();
+                    let text = json!({"properties": {name: {"enum": list}}, "required": [name]});
+                    Some(text.to_string().len())
+                }
+                Limit::Pin(_) | Limit::Range(..) | Limit::Open(_) => None,
+            })
+            .sum();
+        assert!((4 * 1024..8 * 1024).contains(&written), "{written}");
+        assert!(numbers(&many).contains_key(room));
+    }
+}

@@ -69,6 +69,7 @@ pub fn propose(args: &ProposeArgs) -> Result<ExitCode, Failure> {
         objects: &after,
         planned: toolcrib_compile::plan(before, &after),
         present: present.iter().map(|(key, _)| (*key).clone()).collect(),
+        conditional: change::conditional(&present),
         offers: &offers,
         evidence: &evidence,
         used: &used,
