@@ -3,8 +3,11 @@
 //! `e2e/growth` calls these functions to measure how the work grows. Not here: the bounds on the
 //! bytes. A function returns the size of its result; `None` if it refused its input.
 
+use std::collections::BTreeMap;
+
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::{Value, json};
+use toolcrib_compile::ObjectRef;
 
 use crate::authoring::image;
 use crate::authoring::image::platform::Platform;
@@ -14,6 +17,10 @@ use crate::authoring::openapi::{self, Choice, Remarks, SurfaceOptions};
 use crate::commands;
 use crate::commands::authoring::review;
 use crate::commands::authoring::review::{Listing, SurfaceName};
+use crate::print;
+use crate::propose::evidence::Evidence;
+use crate::propose::grant;
+use crate::propose::offers::OfferedTool;
 use crate::record::{Entry, Joiner};
 
 /// Converts an OpenAPI document to a Surface.
@@ -39,6 +46,38 @@ pub fn calls_of_record(text: &str) -> Option<usize> {
     }
     joiner.end(&mut count);
     Some(calls)
+}
+
+/// Proposes grants from the calls of the tool `pond.n`, with arguments `a` to `z`. Returns the bytes
+/// of their text.
+pub fn proposed_grants(text: &str) -> Option<usize> {
+    let letters = ('a'..='z').map(|name| (name.to_string(), json!(true)));
+    let offer = OfferedTool {
+        surface: ObjectRef::new("pond", "pond"),
+        name: "n".to_owned(),
+        arguments: letters.collect(),
+        schema: serde_json::Map::new(),
+    };
+    let offers = BTreeMap::from([("pond.n".to_owned(), offer)]);
+    let mut evidence = Evidence::default();
+    let mut add = |entry| {
+        if let Entry::Call(call) = entry {
+            evidence.add(&call, &offers);
+        }
+    };
+    let mut joiner = Joiner::default();
+    for line in text.lines() {
+        joiner.push(line.as_bytes(), &mut add);
+    }
+    joiner.end(&mut add);
+    let used = grant::used(&evidence, &offers, true);
+    let agent = ObjectRef::new("pond", "otter");
+    let grants = grant::grants(&agent, "otter-proposed", &used, &[]).ok()?;
+    let texts = grants.iter().map(|grant| {
+        let text = print::annotated(&[], &grant.object, &grant.notes);
+        Some(text.ok()?.len())
+    });
+    texts.sum()
 }
 
 /// Converts a pod file to objects, and compiles them.
@@ -154,6 +193,8 @@ mod tests {
     /// An entry point that refuses all input would show no growth.
     #[test]
     fn each_function_accepts_valid_input() {
+        const TURN: &str = r#"{"kind":"turn","request_id":"r","agent_id":"a","pod":"p","timestamp":"t","dialect":"openai","token":"t","http_status":200,"duration_ms":1,"status":"ok","usage":{"prompt_tokens":1,"completion_tokens":1},"tool_trace":[{"round":1,"round_usage":{"prompt_tokens":1,"completion_tokens":1},"tool_calls":[{"call_id":"c","name":"pond.n","arguments":{"a":1},"result":{},"latency_ms":1,"executed":true}]}]}"#;
+        assert!(proposed_grants(TURN) > Some(0));
         let openapi_document = json!({
             "openapi": "3.0.3", "info": {"title": "reef", "version": "1"},
             "servers": [{"url": "https://reef.test"}], "paths": {"/b": {"get": {}}},

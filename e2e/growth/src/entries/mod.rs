@@ -101,6 +101,7 @@ fn schemas() -> Vec<Entry> {
         record::line(),
         record::verified(),
         record::joined(),
+        record::proposed(),
         entry("number", "arguments, 256 KiB", KIB, json_texts(), |text| {
             black_box(number::first_rounded(text));
         }),

@@ -1,4 +1,4 @@
-//! The record as `kubectl toolcrib audit` reads it: one line, and the verification of many.
+//! The record as `kubectl toolcrib audit` and `propose` read it: one line, and the verification of many.
 
 use std::hint::black_box;
 
@@ -118,6 +118,41 @@ pub(super) fn joined() -> Entry {
         |text| {
             let calls = foreign::calls_of_record(text).expect("a number");
             assert!(black_box(calls) > 0);
+        },
+    )
+}
+
+/// Calls of one tool: with distinct values, with one long value, and of many tools.
+pub(super) fn proposed() -> Entry {
+    let call = |name: &str, arguments: &str| {
+        format!(
+            r#"{{"kind":"turn","request_id":"r#","agent_id":"a","pod":"p","timestamp":"t","dialect":"openai","token":"t","http_status":200,"duration_ms":1,"status":"ok","usage":{{"prompt_tokens":1,"completion_tokens":1}},"tool_trace":[{{"round":1,"round_usage":{{"prompt_tokens":1,"completion_tokens":1}},"tool_calls":[{{"call_id":"c#","name":"{name}","arguments":{arguments},"result":{{}},"latency_ms":1,"executed":true}}]}}]}}"#
+        )
+    };
+    let used = call("pond.n", r#"{"a":"once"}"#).replace('#', "0");
+    let lines = move |piece: String| {
+        let used = used.clone();
+        move |bytes: usize| format!("{used}\n{}", list(bytes, &piece, "\n"))
+    };
+    let long = call("pond.n", r#"{"a":"LONG"}"#).replace('#', "1");
+    entry(
+        "grant from a record",
+        "9 values of an argument",
+        16 * KIB,
+        vec![
+            shape(
+                "distinct values",
+                lines(call("pond.n", r##"{"a":"v#","b":#}"##)),
+            ),
+            shape("distinct tools", lines(call("pond.x#", "{}"))),
+            shape("distinct arguments", lines(call("pond.n", r##"{"x#":1}"##))),
+            shape("one long value", move |bytes: usize| {
+                long.replace("LONG", &"x".repeat(bytes))
+            }),
+        ],
+        |text| {
+            let bytes = foreign::proposed_grants(text).expect("a grant");
+            assert!(black_box(bytes) > 0);
         },
     )
 }
