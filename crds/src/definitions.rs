@@ -71,7 +71,7 @@ fn tidy(schema: &mut JSONSchemaProps) {
 }
 
 /// Adds bounds to Kubernetes' own types, which have none: those of a Condition in Kubernetes' own
-/// definitions, and of labels. A selector has at most 64 terms.
+/// definitions, and of labels. A selector has at most 64 terms, unless it has bounds of its own.
 fn bound_foreign(schema: &mut JSONSchemaProps) {
     const TERMS: i64 = 64;
     const LABEL_KEY: i64 = 317;
@@ -86,12 +86,14 @@ fn bound_foreign(schema: &mut JSONSchemaProps) {
         one_of(fields.get_mut("status"), &["True", "False", "Unknown"]);
     }
     if let Some(labels) = fields.get_mut("matchLabels") {
-        labels.max_properties = Some(TERMS);
+        labels.max_properties = labels.max_properties.or(Some(TERMS));
         if let Some(JSONSchemaPropsOrBool::Schema(value)) = labels.additional_properties.as_mut() {
             longest(Some(value), LABEL_VALUE);
         }
     }
-    if let Some(terms) = fields.get_mut("matchExpressions") {
+    if let Some(terms) = fields.get_mut("matchExpressions")
+        && terms.max_items.is_none()
+    {
         terms.max_items = Some(TERMS);
         if let Some(term) = item(terms).and_then(|term| term.properties.as_mut()) {
             longest(term.get_mut("key"), LABEL_KEY);

@@ -33,6 +33,7 @@ pub use decode::{
     DecodeError, decode, decode_own, decode_part, known_fields, without_managed_fields,
 };
 pub use definitions::{GROUP, VERSION, definitions};
+pub use fields::agent_selector::{AgentSelector, LabelExpression};
 pub use fields::arguments::ArgumentRules;
 pub use fields::authority::{ConditionRule, FeedRule, SurfaceName, ToolRule};
 pub use fields::duration::{DurationError, DurationText};

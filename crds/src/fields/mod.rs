@@ -1,5 +1,6 @@
 //! The types of fields that several kinds share, or that need a schema of their own.
 
+pub mod agent_selector;
 pub mod arguments;
 pub mod authority;
 pub mod descriptor;

@@ -5,10 +5,11 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{FeedRule, ToolRule};
+use crate::{AgentSelector, FeedRule, ToolRule};
 
 /// Allows agents to use tools and feeds of surfaces. An agent's authority is the union of all grants
-/// that name it, and of the namespace's ToolDefaults: removing a grant never adds a tool.
+/// that name it or select it by its labels, and of the namespace's ToolDefaults: removing a grant
+/// never adds a tool.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "toolcrib.dev",
@@ -55,12 +56,20 @@ use crate::{FeedRule, ToolRule};
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("(has(self.agents) && size(self.agents) > 0) || has(self.agentSelector)").message("set agents, such as [analyst], or agentSelector: a grant of neither is for no agent"))]
 #[x_kube(validation = Rule::new("(has(self.tools) && size(self.tools) > 0) || (has(self.feeds) && size(self.feeds) > 0)").message("set tools, such as [{surface: {name: trading-api}, allow: [get_quote]}], or feeds: a grant of neither gives nothing"))]
 #[x_kube(validation = Rule::new("!has(self.notBefore) || !has(self.notAfter) || self.notBefore < self.notAfter").message("notBefore is not earlier than notAfter: correct one of them"))]
 pub struct ToolGrantSpec {
     /// Names of Agents of this namespace.
-    #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
     pub agents: Vec<String>,
+    /// Selects Agents of this namespace by labels that begin with `grants.toolcrib.dev/`. The grant is
+    /// for these agents and for those of `agents`. Only users who may create ToolGrants in the
+    /// namespace may set, change or remove such labels on an Agent. Without the chart's admission
+    /// policy that refuses everybody else, it selects no agent, and the status says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_selector: Option<AgentSelector>,
     /// The tools, surface by surface.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -97,11 +106,12 @@ pub struct ToolGrantStatus {
     /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The first names of `spec.agents`, for `kubectl get`.
+    /// The first names of `spec.agents`, and of the agents that `spec.agentSelector` selects besides,
+    /// for `kubectl get`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub agent_names: Option<String>,
-    /// Number of named agents that exist.
+    /// Number of existing agents that the grant names or selects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matched_agents: Option<u32>,
     /// Number of existing tools that the grant names, of surfaces that at least one of its agents

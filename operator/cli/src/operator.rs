@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use clap::Parser;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Container;
-use toolcrib_compile::{NetworkSettings, Settings, refused_hosts};
+use toolcrib_compile::{AgentSelectors, NetworkSettings, Settings, refused_hosts};
 
 use crate::args::OperatorArgs;
 
@@ -50,6 +50,8 @@ fn with_services(given: &OperatorArgs, services: [String; 2]) -> Settings {
             },
         },
         claw_api_host: None,
+        // For files, the chart's admission policy is assumed. A cluster's grants say it in status.
+        agent_selectors: AgentSelectors::Guarded,
     }
 }
 

@@ -52,13 +52,14 @@ pub use diagnostics::{Diagnostic, Diagnostics, Kind, Subject};
 pub use load::yaml;
 pub use load::{LoadResult, Origin, OtherDocument, load, load_into};
 pub use names::method_name;
+pub use objects::agent_selector::{AgentLabel, MAX_GRANT_LABELS, grant_labels};
 pub use objects::allowlist::{Allowlist, host_entry};
 pub use objects::budget::{left_out, too_heavy, too_heavy_text};
 pub use objects::facts::{
     ConfigMapFacts, PodPort, Presence, SecretFacts, ServiceFacts, credential_value,
 };
 pub use objects::inputs::{Inputs, SyncProof};
-pub use objects::settings::{NetworkSettings, Settings, refused_hosts};
+pub use objects::settings::{AgentSelectors, NetworkSettings, Settings, refused_hosts};
 pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
 pub use queries::allowlist::allowlist;
 pub use queries::entitlements::{Item, ItemKind, executed};

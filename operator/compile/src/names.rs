@@ -28,6 +28,9 @@ pub const AGENT_LABEL: &str = "toolcrib.dev/agent";
 /// On an object that the operator wrote: the agent it was compiled for. Not [`AGENT_LABEL`], which
 /// selects pods.
 pub const COMPILED_FOR_LABEL: &str = "toolcrib.dev/compiled-for";
+/// Prefix of the labels of an Agent by which grants may select it. The chart's policy refuses them to
+/// users who may not create ToolGrants.
+pub const GRANT_LABEL_PREFIX: &str = "grants.toolcrib.dev/";
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// On a source Secret, with [`TRUE`]: its owner allows sending it to a surface or provider.
 pub const CREDENTIAL_LABEL: &str = "toolcrib.dev/credential";

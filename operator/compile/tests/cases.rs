@@ -2,7 +2,8 @@
 //!
 //! `cases/NAME/*.yaml` is the input, with the files and directories that `cases/NAME/include`
 //! lists. `cases/NAME/unknown` lists objects that cannot be read (a ConfigMap in the files was
-//! read before). `cases/NAME/expected.txt` is the output. To add a case, add a directory.
+//! read before), and `cases/NAME/selectors-off` the reason why grants select no agents.
+//! `cases/NAME/expected.txt` is the output. To add a case, add a directory.
 
 mod common;
 
@@ -66,7 +67,11 @@ fn config_map(case: &Path, key: &ObjectRef) -> Option<BTreeMap<String, String>> 
 
 /// Compiles one case and compares it with `expected.txt`.
 fn check(case: &Path) {
-    let mut loaded = load(common::documents(case), Settings::default());
+    let settings = Settings {
+        agent_selectors: common::agent_selectors(case),
+        ..Settings::default()
+    };
+    let mut loaded = load(common::documents(case), settings);
     for (kind, key, why) in common::unknown(case) {
         match kind.as_str() {
             "Secret" => loaded.inputs.set_secret(key, Presence::Unknown(why)),

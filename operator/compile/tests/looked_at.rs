@@ -147,6 +147,14 @@ fn copy(from: &Inputs, into: &mut Inputs, key: &Key) {
             let grants = from.grants_for(agent).into_iter();
             grants.for_each(|(_, grant)| into.set_grant(grant));
         }
+        Key::GrantsSelecting(label) => {
+            let grants = from.grants_selecting(label).into_iter();
+            grants.for_each(|(_, grant)| into.set_grant(grant));
+        }
+        Key::AgentsLabelled(label) => {
+            let agents = from.agents_labelled(label).into_iter();
+            agents.for_each(|(_, agent)| into.set_agent(agent));
+        }
         Key::AgentsUsing(surface) => {
             let agents = from.agents_using(surface).into_iter();
             agents.for_each(|(_, agent)| into.set_agent(agent));

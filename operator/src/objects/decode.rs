@@ -26,7 +26,8 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use toolcrib_bounds::cut;
 use toolcrib_compile::{
-    Code, Inputs, Kind, MAX_SUSPEND_REASON, ObjectRef, left_out, names, too_heavy_text,
+    Code, Inputs, Kind, MAX_SUSPEND_REASON, ObjectRef, grant_labels, left_out, names,
+    too_heavy_text,
 };
 use toolcrib_crds::{
     Agent, AgentSpec, AgentStatus, ClusterToolPolicy, ClusterToolPolicyStatus, ModelProvider,
@@ -121,6 +122,8 @@ pub struct DecodedObject<K> {
 
 /// Most bytes of an annotation that is kept unchanged; a longer one is kept as a digest.
 const ANNOTATION: usize = 256;
+/// Bytes of a label beside its texts: its places in the map and in the index of a store.
+const LABEL_WEIGHT: usize = 256;
 /// Bytes of an object beside spec and status: metadata, and the entries in the stores.
 pub const BASE_WEIGHT: usize = 1024;
 /// Most compressed bytes of the status of an object without a body: enough for its conditions. A
@@ -157,6 +160,9 @@ impl<K: KindWithStatus> DecodedObject<K> {
     fn weighing(mut object: K, spec: usize) -> Self {
         let meta = std::mem::take(object.meta_mut());
         *object.meta_mut() = slim(meta);
+        let labels = object.meta().labels.iter().flatten();
+        let labels = labels.map(|(name, value)| LABEL_WEIGHT + name.len() + value.len());
+        let labels: usize = labels.sum();
         let status = object.take_status();
         let status = status.map(|status| CompressedText::of(&text(&status)));
         let compressed = status.as_ref().map_or(0, CompressedText::len);
@@ -164,7 +170,7 @@ impl<K: KindWithStatus> DecodedObject<K> {
             // A clone has no spare capacity; a decoded object has a quarter.
             object: Ok(Arc::new(object.clone())),
             status,
-            weight: BASE_WEIGHT + compressed + spec,
+            weight: BASE_WEIGHT + labels + compressed + spec,
         }
     }
 
@@ -230,7 +236,8 @@ impl DecodedObject<Agent> {
     }
 }
 
-/// The metadata that the operator reads: identity, versions, deletion, and two annotations.
+/// The metadata that the operator reads: identity, versions, deletion, two annotations, and the labels
+/// that grants select by.
 fn slim(meta: ObjectMeta) -> ObjectMeta {
     let mut all = meta.annotations.unwrap_or_default();
     // The value is only compared and written into the identity Secret.
@@ -253,6 +260,10 @@ fn slim(meta: ObjectMeta) -> ObjectMeta {
         reason.map(|(name, value)| (name, cut(&value, 2 * MAX_SUSPEND_REASON).into_owned()));
     let kept: BTreeMap<String, String> = rotate.into_iter().chain(reason).collect();
     let annotations = (!kept.is_empty()).then_some(kept);
+    let labels = grant_labels(meta.labels.as_ref());
+    let labels: BTreeMap<String, String> = labels
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     ObjectMeta {
         name: meta.name,
         namespace: meta.namespace,
@@ -262,6 +273,7 @@ fn slim(meta: ObjectMeta) -> ObjectMeta {
         creation_timestamp: meta.creation_timestamp,
         deletion_timestamp: meta.deletion_timestamp,
         annotations,
+        labels: (!labels.is_empty()).then_some(labels),
         ..ObjectMeta::default()
     }
 }

@@ -159,7 +159,11 @@ fn lists<K: Keys>(object: &DecodedObject<K>) -> BTreeSet<Key> {
     let object = object.object.as_ref().ok();
     let mut keys = object.map(|object| object.keys()).unwrap_or_default();
     keys.retain(|key| match key {
-        Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::ServiceAt(_) => true,
+        Key::GrantsFor(_)
+        | Key::GrantsSelecting(_)
+        | Key::AgentsLabelled(_)
+        | Key::AgentsUsing(_)
+        | Key::ServiceAt(_) => true,
         Key::Object(..) | Key::In(..) | Key::AllAgents => false,
     });
     keys

@@ -11,7 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use toolcrib_bounds::json::nests_within;
 use toolcrib_compile::normalize::MAX_DEPTH;
-use toolcrib_compile::{Code, Inputs, Key, Keys as _, Kind, left_out, too_heavy_text};
+use toolcrib_compile::{
+    Code, Inputs, Key, Keys as _, Kind, grant_labels, left_out, too_heavy_text,
+};
 use toolcrib_crds::{
     Agent, ClusterToolPolicy, HasConditions, ModelProvider, Surface, ToolDefaults, ToolGrant,
 };
@@ -83,11 +85,16 @@ impl Object {
         }
     }
 
-    /// True if both specs are equal; metadata and status are not compared.
+    /// True if both specs are equal, and the labels that grants select by. Other metadata and status
+    /// are not compared.
     pub fn same_spec(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Surface(one), Self::Surface(other)) => one.spec == other.spec,
-            (Self::Agent(one), Self::Agent(other)) => one.spec == other.spec,
+            (Self::Agent(one), Self::Agent(other)) => {
+                let [one_labels, other_labels] =
+                    [one, other].map(|agent| grant_labels(agent.metadata.labels.as_ref()));
+                one.spec == other.spec && one_labels.eq(other_labels)
+            }
             (Self::ToolGrant(one), Self::ToolGrant(other)) => one.spec == other.spec,
             (Self::ToolDefaults(one), Self::ToolDefaults(other)) => one.spec == other.spec,
             (Self::ModelProvider(one), Self::ModelProvider(other)) => one.spec == other.spec,

@@ -220,15 +220,25 @@ fn affected(
         Kind::Agent => BTreeSet::from([key.clone()]),
         Kind::ToolGrant => {
             let keys = versions.iter().flatten().flat_map(Object::keys);
-            let named = keys.filter_map(|key| match key {
-                Key::GrantsFor(agent) => Some(agent),
-                Key::Object(..)
-                | Key::AgentsUsing(_)
-                | Key::In(..)
-                | Key::ServiceAt(_)
-                | Key::AllAgents => None,
-            });
-            named.collect()
+            let (mut affected, mut labels) = (BTreeSet::new(), BTreeSet::new());
+            for key in keys {
+                match key {
+                    Key::GrantsFor(agent) => drop(affected.insert(agent)),
+                    Key::GrantsSelecting(label) => drop(labels.insert(label)),
+                    Key::Object(..)
+                    | Key::AgentsLabelled(_)
+                    | Key::AgentsUsing(_)
+                    | Key::In(..)
+                    | Key::ServiceAt(_)
+                    | Key::AllAgents => {}
+                }
+            }
+            // Agents that have one of the labels, though maybe not all that the selector needs.
+            let has = |key| matches!(key, Key::AgentsLabelled(label) if labels.contains(&label));
+            if !labels.is_empty() {
+                affected.extend(agents.select(|agent| agent.keys().into_iter().any(has)));
+            }
+            affected
         }
         Kind::ToolDefaults | Kind::ModelProvider => agents.of_namespace(&key.namespace),
         Kind::Surface => {
@@ -277,10 +287,11 @@ impl Reader<'_> {
                     }
                 }
                 Key::GrantsFor(agent) => self.grants(&agent.namespace).await?,
+                Key::GrantsSelecting(label) => self.grants(&label.namespace).await?,
                 Key::In(Kind::ModelProvider, namespace) => self.providers(&namespace).await?,
                 Key::ServiceAt(_) => self.all_services().await?,
                 Key::In(Kind::ClusterToolPolicy, _) => self.policies().await?,
-                Key::In(..) | Key::AgentsUsing(_) | Key::AllAgents => {}
+                Key::In(..) | Key::AgentsLabelled(_) | Key::AgentsUsing(_) | Key::AllAgents => {}
             }
         }
         for (kind, keys) in wanted {

@@ -180,6 +180,21 @@ fn grants() -> Vec<Shape> {
             let grant = object("ToolGrant", "gives", &spec);
             objects(&[agent(), reef(0, ""), grant, agents])
         }),
+        shape("agents that it selects", |bytes| {
+            let values = list(32 * 8, r#""v#""#, ",");
+            let rules = r#"{"surface":{"name":"reef"},"allow":["*"]}"#;
+            let spec = format!(
+                r#""agentSelector":{{"matchExpressions":[{{"key":"grants.toolcrib.dev/a","operator":"In","values":[{values}]}}]}},"tools":[{rules}]"#
+            );
+            let agent = object("Agent", "a#", r#""surfaces":[]"#);
+            let labels = r#""namespace":"pond","labels":{"grants.toolcrib.dev/a":"v10001"}"#;
+            let agents = list(
+                bytes,
+                &agent.replacen(r#""namespace":"pond""#, labels, 1),
+                ",",
+            );
+            objects(&[reef(0, ""), object("ToolGrant", "gives", &spec), agents])
+        }),
         shape("agents that declare nothing", |bytes| {
             let names = list(bytes / 20, r#""a#""#, ",");
             let rules = list(

@@ -22,11 +22,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Api, Client};
 use serde::Serialize;
 use toolcrib_compile::{
-    Fetch, Inputs, Key, Kind, Leads as _, LoadResult, ObjectRef, OverBound, PodPort, Presence,
-    ServiceFacts, Subject, SyncProof, left_out, too_heavy,
+    AgentSelectors, Code, Fetch, Inputs, Key, Kind, Leads as _, LoadResult, ObjectRef, OverBound,
+    PodPort, Presence, ServiceFacts, Subject, SyncProof, left_out, too_heavy,
 };
 use toolcrib_crds::{
     Agent, AgentSpec, ClusterToolPolicy, HasConditions, ModelProvider, Surface, ToolDefaults,
@@ -94,7 +95,7 @@ async fn read_all(
     files: Option<&Inputs>,
 ) -> Result<Cluster, ReadError> {
     let mut notes = BTreeSet::new();
-    let settings = operator::settings(client, given, &mut notes).await;
+    let mut settings = operator::settings(client, given, &mut notes).await;
     let ours = ToolcribObjects {
         surfaces: list(client, scope).await?,
         agents: list(client, scope).await?,
@@ -103,6 +104,10 @@ async fn read_all(
         providers: list(client, scope).await?,
         policies: policies(client, &mut notes).await?,
     };
+    if let Some(why) = selectors_off(&ours.grants) {
+        notes.insert(format!("grants select no agents by labels now: {why}"));
+        settings.agent_selectors = AgentSelectors::Off(why);
+    }
     // Services are read below, by name, so none is missing by accident.
     let synced = SyncProof::check(&SyncProof::KINDS.into_iter().collect())
         .expect("all kinds were named as filled");
@@ -173,7 +178,12 @@ async fn read_missing(
             }
             // Lists of Toolcrib's own kinds. Those of the scope were read, and the output shows no
             // other ones.
-            Key::GrantsFor(_) | Key::AgentsUsing(_) | Key::In(..) | Key::AllAgents => {}
+            Key::GrantsFor(_)
+            | Key::GrantsSelecting(_)
+            | Key::AgentsLabelled(_)
+            | Key::AgentsUsing(_)
+            | Key::In(..)
+            | Key::AllAgents => {}
         }
     }
     services_at(client, inputs, &addresses, notes).await?;
@@ -308,6 +318,23 @@ fn note_all_left_out(ours: &ToolcribObjects, notes: &mut BTreeSet<String>) {
     note_left_out(Kind::ToolDefaults, &ours.defaults, notes);
     note_left_out(Kind::ModelProvider, &ours.providers, notes);
     note_left_out(Kind::ClusterToolPolicy, &ours.policies, notes);
+}
+
+/// Returns what the operator says in a grant's status, if it does not let grants select agents.
+fn selectors_off(grants: &[ListItem<ToolGrant>]) -> Option<String> {
+    let grants = grants.iter().filter_map(ListItem::ok);
+    let mut off = grants.filter(|(_, grant)| {
+        let generation = grant.metadata.generation;
+        let is_off = |it: &Condition| {
+            it.reason == Code::SelectorsOff.name() && it.observed_generation == generation
+        };
+        grant.conditions().iter().any(is_off)
+    });
+    let (key, _) = off.next()?;
+    Some(format!(
+        "the operator says {} in the status of ToolGrant {key}",
+        Code::SelectorsOff
+    ))
 }
 
 /// Notes the objects that the operator has no room for, by their status. Only the operator knows

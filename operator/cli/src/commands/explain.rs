@@ -244,7 +244,8 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
     } else {
         let limited = explanation.tools.iter().any(|tool| tool.limits.is_some());
         let row = |tool: &GivenTool| {
-            let texts = [&*tool.name, tool.tier, tool.credential, &tool.by];
+            let by = given_by(&tool.by, tool.selected_by.as_deref());
+            let texts = [&*tool.name, tool.tier, tool.credential, &by];
             let limits = limits_at(tool, now);
             let texts = texts.into_iter().chain(limited.then_some(&*limits));
             texts.map(str::to_owned).collect()
@@ -407,10 +408,19 @@ pub(super) fn outside(
     }
 }
 
+/// The grant, with the labels by which it selects the agent.
+fn given_by(grant: &str, selector: Option<&str>) -> String {
+    match selector {
+        Some(selector) => format!("{grant}, selects {selector}"),
+        None => grant.to_owned(),
+    }
+}
+
 fn rule_line(rule: &GivenRule, now: Timestamp) -> String {
     let state = closed(rule, now);
     let state = state.map_or_else(String::new, |why| format!(" ({why})"));
-    format!("rule        {}: {}{state}", rule.by, rule.limits)
+    let by = given_by(&rule.by, rule.selected_by.as_deref());
+    format!("rule        {by}: {}{state}", rule.limits)
 }
 
 fn one_text(answer: &ToolExplanation, now: Timestamp) -> String {
@@ -422,7 +432,10 @@ fn one_text(answer: &ToolExplanation, now: Timestamp) -> String {
         }]
         .into_iter()
         .chain([
-            format!("given by    {}", how.by),
+            format!(
+                "given by    {}",
+                given_by(&how.by, how.selected_by.as_deref())
+            ),
             format!("tier        {}", how.tier),
             format!("credential  {}", how.credential),
             format!("executed    {}", how.executed),
@@ -449,7 +462,7 @@ fn one_text(answer: &ToolExplanation, now: Timestamp) -> String {
     };
     let give = answer.because.iter().filter_map(|reason| match reason {
         WhyNot::NotGranted { tool, .. } => Some(format!(
-            "to give it, add {tool} under allow in spec.tools of a ToolGrant that names the agent"
+            "to give it, add {tool} under allow in spec.tools of a ToolGrant for the agent"
         )),
         WhyNot::Withheld(_)
         | WhyNot::Suspended { .. }

@@ -121,7 +121,7 @@ fn text(surfaces: &[SurfaceNode], others: &[AgentNode], pods: &Pods, now: Timest
     let others = others.iter().map(|agent| {
         let has = match agent.suspended {
             true => "suspended, has nothing",
-            false => "no grant names it",
+            false => "no grant is for it",
         };
         agent_branch(agent, has.to_owned(), pods)
     });
@@ -158,7 +158,9 @@ fn surface_branch(node: &SurfaceNode, pods: &Pods, now: Timestamp) -> Branch {
 fn grant_branch(node: &GrantNode, pods: &Pods, now: Timestamp) -> Branch {
     let allow: Vec<&str> = node.allow.iter().map(String::as_str).collect();
     let limits = node.limits.iter().map(String::as_str);
+    let selector = node.selector.as_ref().map(|it| format!("selects {it}"));
     let limits: Vec<&str> = limits
+        .chain(selector.as_deref())
         .chain(node.suspended.then_some("suspended"))
         .chain(outside(&node.not_before, &node.not_after, now))
         .collect();
@@ -248,6 +250,7 @@ mod tests {
                 grant: ObjectRef::new("lake", "reads"),
                 allow: BTreeSet::new(),
                 limits: BTreeSet::new(),
+                selector: None,
                 suspended: false,
                 not_before: None,
                 not_after: None,

@@ -44,11 +44,22 @@ pub struct Compilation {
     pub diagnostics: Vec<Diagnostic>,
     /// The policies that match the agent, in name order.
     pub policies: Vec<String>,
+    /// The grants that select the agent by its labels and do not name it, with words for their
+    /// selectors.
+    pub selectors: BTreeMap<ObjectRef, String>,
     /// Why the agent is not compiled: what was compiled before stays in force, and the rest of this
     /// value says nothing.
     pub blocked: Option<Diagnostic>,
     /// Why the Agent is not accepted as it stands, if it is not.
     pub refusal: Option<Diagnostic>,
+}
+
+impl Compilation {
+    /// Returns words for the selector by which a grant selects the agent. `None`: it names it.
+    pub fn selected_by(&self, grant: &GrantSource) -> Option<&String> {
+        let selector = self.selectors.get(&grant.key);
+        selector.filter(|_| grant.kind == crate::Kind::ToolGrant)
+    }
 }
 
 /// One Secret key that the files refer to.

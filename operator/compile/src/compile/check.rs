@@ -1,11 +1,13 @@
 //! Checks one object by itself, for the status of kinds other than Agent and for the CLI.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use toolcrib_crds::Agent;
+use toolcrib_crds::{Agent, ToolGrant};
 use toolcrib_manifest::Tier;
 
 use super::authority::policies::policy_matches;
+use super::authority::selection;
 use super::reach::consent::{consents, is_missing, open, other_in};
 use super::tools::lower::needs_approval;
 use super::tools::offer::Offer;
@@ -148,24 +150,12 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
         .copied()
         .filter(|surface| is_missing(objects, surface, &key.namespace))
         .collect();
-    for (index, name) in grant.spec.agents.iter().enumerate() {
-        let agent_key = ObjectRef::new(key.namespace.clone(), name.clone());
-        let Some(agent) = objects.agent(&agent_key) else {
-            // The Agent itself reports why it cannot be decoded.
-            if objects.unusable(Kind::Agent, &agent_key).is_some() {
-                continue;
-            }
-            if !found.is_full() {
-                let meant = other_in(objects, Kind::Agent, &agent_key, &mut found.suggestions);
-                found.add(
-                    &subject,
-                    format!("spec.agents[{index}]"),
-                    Code::AgentNotFound,
-                    format!("agent {agent_key} not found{meant}: create it, or correct the name"),
-                );
-            }
-            continue;
-        };
+    let selected = selection::agents_selected(objects, key, &grant);
+    selection::report(objects, &subject, &grant, &selected, &mut found);
+    let names = selection::agent_names(&grant, &selected);
+    let mut own = named_agents(objects, &subject, &grant, &mut found);
+    own.extend(selected);
+    for (agent_key, agent) in own {
         agents += 1;
         let declared: BTreeSet<ObjectRef> = agent
             .spec
@@ -201,9 +191,39 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     tools.retain(|surface, _| reached.contains(surface));
     Some(GrantReport {
         agents,
+        agent_names: names,
         tools: count(tools.values().sum()),
         diagnostics: found.into_sorted(),
     })
+}
+
+/// Returns the agents that a grant names, and reports those that do not exist.
+fn named_agents(
+    objects: &dyn Objects,
+    subject: &Subject,
+    grant: &ToolGrant,
+    found: &mut Diagnostics,
+) -> BTreeMap<ObjectRef, Arc<Agent>> {
+    let mut agents = BTreeMap::new();
+    for (index, name) in grant.spec.agents.iter().enumerate() {
+        let key = ObjectRef::new(subject.key.namespace.clone(), name.clone());
+        if let Some(agent) = objects.agent(&key) {
+            agents.insert(key, agent);
+            continue;
+        }
+        // The Agent itself reports why it cannot be decoded.
+        if objects.unusable(Kind::Agent, &key).is_some() || found.is_full() {
+            continue;
+        }
+        let meant = other_in(objects, Kind::Agent, &key, &mut found.suggestions);
+        found.add(
+            subject,
+            format!("spec.agents[{index}]"),
+            Code::AgentNotFound,
+            format!("agent {key} not found{meant}: create it, or correct the name"),
+        );
+    }
+    agents
 }
 
 /// Checks one ToolDefaults. `None`: it does not exist.
@@ -240,6 +260,7 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
     tools.retain(|surface, _| reached.contains(surface));
     Some(GrantReport {
         agents,
+        agent_names: Vec::new(),
         tools: count(tools.values().sum()),
         diagnostics: found.into_sorted(),
     })

@@ -71,6 +71,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let is_idle = suspension.is_some() || blocked.is_some();
     let authority = (!is_idle).then(|| Authority::of(objects, key, agent));
     let rules = authority.as_ref().map(Authority::rules).unwrap_or_default();
+    let selectors = authority.as_ref().map(|it| it.by_selector(key));
     let reach = match is_idle {
         true => Vec::new(),
         false => reach::reach(objects, key, agent, &rules, &mut work),
@@ -226,6 +227,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         network,
         manifest_digest,
         policies: policies.names(),
+        selectors: selectors.unwrap_or_default(),
         blocked,
         unknown: recorder.unread(),
         sources: work.sources.0,

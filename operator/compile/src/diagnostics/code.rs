@@ -285,6 +285,21 @@ codes! {
     cause "A grant names an Agent that is not in its namespace. Grants never reach agents of another one."
     cure "Create the Agent, or correct the name."
 
+    /// A grant's selector cannot be used; the grant is for the agents that it names alone.
+    SelectorRefused: Error, Spec,
+    cause "The selector is empty, names a label that does not begin with `grants.toolcrib.dev/`, or uses an operator that selects agents by a label which they lack. The API server refuses such a grant."
+    cure "Correct the selector as the message says."
+
+    /// A grant selects agents by labels, and selectors are off; it is for the agents that it names alone.
+    SelectorsOff: Error, Reference,
+    cause "Whoever may edit an Agent could give it any tool by a label, so the chart has an admission policy, `NAME-selectors`, that lets only users who may create ToolGrants set labels with `grants.toolcrib.dev/`. The controller asks the API server by dry run whether it refuses the controller such a label, and it does not, or the question failed."
+    cure "Install the chart's policy and its binding again (`helm upgrade`); the controller asks again within seconds. Until then name the agents under `agents`."
+
+    /// A grant's selector selects no agent.
+    SelectsNoAgent: Warning, Reference,
+    cause "No Agent of the grant's namespace has all labels of `agentSelector`, or the value is misspelt. Labels of Agents count, not those of pods."
+    cure "Label the Agents (`kubectl label agent NAME grants.toolcrib.dev/…=…`), or correct the selector."
+
     /// The source Secret was not found.
     SecretNotFound: Error, Reference,
     cause "A `secretKeyRef` names a Secret that does not exist in the namespace of the object that names it."

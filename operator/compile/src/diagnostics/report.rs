@@ -20,8 +20,11 @@ pub struct SurfaceReport {
 /// The report on a ToolGrant or ToolDefaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantReport {
-    /// Number of existing agents that it names; for ToolDefaults, of agents that include them.
+    /// Number of existing agents that it names or selects; for ToolDefaults, of agents that include
+    /// them.
     pub agents: u32,
+    /// Names of the agents that a grant names, and of those that it selects besides.
+    pub agent_names: Vec<String>,
     /// Number of existing tools that it names, of surfaces that at least one of its agents declares.
     pub tools: u32,
     pub diagnostics: Vec<Diagnostic>,

@@ -1,5 +1,5 @@
-//! ToolGrants with an index by agent: a namespace with ten thousand of each is compiled without
-//! reading every grant for every agent.
+//! ToolGrants with an index by agent and by label: a namespace with ten thousand of each is compiled
+//! without reading every grant for every agent.
 //!
 //! Invariant: the index agrees with the objects; both change here alone.
 
@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use toolcrib_crds::ToolGrant;
 
+use super::List;
+use super::agent_selector::{AgentLabel, labels_selected};
 use crate::ObjectRef;
 
 #[derive(Clone, Debug, Default)]
@@ -15,6 +17,8 @@ pub(crate) struct Grants {
     all: BTreeMap<ObjectRef, Arc<ToolGrant>>,
     /// The grants that name an agent, by agent.
     naming: BTreeMap<ObjectRef, BTreeSet<ObjectRef>>,
+    /// The grants that find agents by a label, by label.
+    selecting: BTreeMap<AgentLabel, BTreeSet<ObjectRef>>,
 }
 
 impl Grants {
@@ -22,6 +26,9 @@ impl Grants {
         self.remove(&key);
         for agent in named(&key, &grant) {
             self.naming.entry(agent).or_default().insert(key.clone());
+        }
+        for label in labels_selected(&key, &grant) {
+            self.selecting.entry(label).or_default().insert(key.clone());
         }
         self.all.insert(key, grant);
     }
@@ -31,12 +38,10 @@ impl Grants {
             return;
         };
         for agent in named(key, &grant) {
-            if let Some(naming) = self.naming.get_mut(&agent) {
-                naming.remove(key);
-                if naming.is_empty() {
-                    self.naming.remove(&agent);
-                }
-            }
+            remove(&mut self.naming, &agent, key);
+        }
+        for label in labels_selected(key, &grant) {
+            remove(&mut self.selecting, &label, key);
         }
     }
 
@@ -66,10 +71,29 @@ impl Grants {
     }
 
     /// Returns the grants that name `agent`, in order.
-    pub fn naming(&self, agent: &ObjectRef) -> Vec<(ObjectRef, Arc<ToolGrant>)> {
-        let keys = self.naming.get(agent).into_iter().flatten();
+    pub fn naming(&self, agent: &ObjectRef) -> List<ToolGrant> {
+        self.all_of(self.naming.get(agent))
+    }
+
+    /// Returns the grants that find agents by `label`, in order.
+    pub fn selecting(&self, label: &AgentLabel) -> List<ToolGrant> {
+        self.all_of(self.selecting.get(label))
+    }
+
+    fn all_of(&self, keys: Option<&BTreeSet<ObjectRef>>) -> List<ToolGrant> {
+        let keys = keys.into_iter().flatten();
         keys.filter_map(|key| Some((key.clone(), Arc::clone(self.get(key)?))))
             .collect()
+    }
+}
+
+/// Removes a grant from an index, and an entry without grants.
+fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectRef>>, at: &K, grant: &ObjectRef) {
+    if let Some(grants) = index.get_mut(at) {
+        grants.remove(grant);
+        if grants.is_empty() {
+            index.remove(at);
+        }
     }
 }
 
@@ -119,5 +143,31 @@ mod tests {
         assert!(!grants.contains_key(&key("b")) && names(&grants, &key("newt")).is_empty());
         assert_eq!(grants.naming.len(), 1);
         assert_eq!(grants.iter().count(), 1);
+    }
+
+    #[test]
+    fn the_index_by_label_follows_every_change() {
+        let grant = |value: &str| -> Arc<ToolGrant> {
+            let text = format!(
+                "{{apiVersion: toolcrib.dev/v1alpha1, kind: ToolGrant, metadata: {{name: g}}, spec: {{agentSelector: {{matchLabels: {{grants.toolcrib.dev/role: {value}}}}}}}}}"
+            );
+            Arc::new(serde_yaml::from_str(&text).expect("a grant"))
+        };
+        let label = |value: &str| AgentLabel {
+            namespace: "pond".to_owned(),
+            name: "grants.toolcrib.dev/role".to_owned(),
+            value: Some(value.to_owned()),
+        };
+        let key = ObjectRef::new("pond", "a");
+        let mut grants = Grants::default();
+        grants.insert(key.clone(), grant("reader"));
+        grants.insert(ObjectRef::new("lake", "b"), grant("reader"));
+        assert_eq!(grants.selecting(&label("reader")).len(), 1);
+        grants.insert(key.clone(), grant("writer"));
+        assert!(grants.selecting(&label("reader")).is_empty());
+        assert_eq!(grants.selecting(&label("writer")).len(), 1);
+        grants.remove(&key);
+        assert!(grants.selecting(&label("writer")).is_empty());
+        assert_eq!(grants.selecting.len(), 1);
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
+use crate::objects::agent_selector::{AgentLabel, grant_labels};
 use crate::objects::grants::Grants;
 use crate::objects::{List, Unusable};
 use crate::reference::surface_key;
@@ -423,6 +424,23 @@ impl Objects for Inputs {
 
     fn grants_for(&self, agent: &ObjectRef) -> List<ToolGrant> {
         self.grants.naming(agent)
+    }
+
+    fn grants_selecting(&self, label: &AgentLabel) -> List<ToolGrant> {
+        self.grants.selecting(label)
+    }
+
+    fn agents_labelled(&self, label: &AgentLabel) -> List<Agent> {
+        let has = |agent: &Agent| {
+            let mut labels = grant_labels(agent.metadata.labels.as_ref());
+            labels.any(|(name, value)| {
+                *name == label.name && label.value.as_ref().is_none_or(|it| it == value)
+            })
+        };
+        let here = in_namespace(&self.agents, &label.namespace);
+        here.filter(|(_, agent)| has(agent))
+            .map(|(key, agent)| (key.clone(), Arc::clone(agent)))
+            .collect()
     }
 
     fn agents_using(&self, surface: &ObjectRef) -> List<Agent> {

@@ -7,6 +7,7 @@
 //! Invariant: every result of this crate is a function of the settings and of the answers to the
 //! recorded keys. An object that answers none of them can change without changing the result.
 
+pub(crate) mod agent_selector;
 pub(crate) mod allowlist;
 pub(crate) mod budget;
 pub(crate) mod destination;
@@ -25,6 +26,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
+use self::agent_selector::{AgentLabel, labels_of, labels_selected};
 use crate::reference::surface_key;
 use crate::{Code, ConfigMapFacts, Kind, ObjectRef, Presence, SecretFacts, ServiceFacts, Settings};
 
@@ -67,6 +69,13 @@ pub trait Objects {
     /// The grants that name an agent.
     fn grants_for(&self, agent: &ObjectRef) -> List<ToolGrant>;
 
+    /// The grants that find agents by a label ([`agent_selector`]). They may need other labels
+    /// besides.
+    fn grants_selecting(&self, label: &AgentLabel) -> List<ToolGrant>;
+
+    /// The agents that have a label.
+    fn agents_labelled(&self, label: &AgentLabel) -> List<Agent>;
+
     /// The agents that name a surface in their spec.
     fn agents_using(&self, surface: &ObjectRef) -> List<Agent>;
 
@@ -103,6 +112,10 @@ pub enum Key {
     Object(Kind, ObjectRef),
     /// The grants that name an agent.
     GrantsFor(ObjectRef),
+    /// The grants that find agents by a label.
+    GrantsSelecting(AgentLabel),
+    /// The agents that have a label.
+    AgentsLabelled(AgentLabel),
     /// The agents that name a surface.
     AgentsUsing(ObjectRef),
     /// All objects of a kind in a namespace, or their names.
@@ -147,7 +160,8 @@ impl Keys for Agent {
         let key = key(self);
         let surfaces = self.spec.surfaces.iter();
         let using = surfaces.map(|entry| Key::AgentsUsing(surface_key(&key, entry)));
-        let using = using.chain([Key::AllAgents]);
+        let labelled = labels_of(&key, self).into_iter().map(Key::AgentsLabelled);
+        let using = using.chain(labelled).chain([Key::AllAgents]);
         Key::of_object(Kind::Agent, &key)
             .into_iter()
             .chain(using)
@@ -167,9 +181,12 @@ impl Keys for ToolGrant {
         let agents = self.spec.agents.iter();
         let agents = agents.map(|agent| ObjectRef::new(key.namespace.clone(), agent.clone()));
         let named = agents.map(Key::GrantsFor);
+        let labels = labels_selected(&key, self).into_iter();
+        let selecting = labels.map(Key::GrantsSelecting);
         Key::of_object(Kind::ToolGrant, &key)
             .into_iter()
             .chain(named)
+            .chain(selecting)
             .collect()
     }
 }
@@ -316,6 +333,16 @@ impl Objects for Recorder<'_> {
     fn grants_for(&self, agent: &ObjectRef) -> List<ToolGrant> {
         self.look(Key::GrantsFor(agent.clone()));
         self.objects.grants_for(agent)
+    }
+
+    fn grants_selecting(&self, label: &AgentLabel) -> List<ToolGrant> {
+        self.look(Key::GrantsSelecting(label.clone()));
+        self.objects.grants_selecting(label)
+    }
+
+    fn agents_labelled(&self, label: &AgentLabel) -> List<Agent> {
+        self.look(Key::AgentsLabelled(label.clone()));
+        self.objects.agents_labelled(label)
     }
 
     fn agents_using(&self, surface: &ObjectRef) -> List<Agent> {

@@ -28,6 +28,18 @@ pub struct Settings {
     /// Host of the operator's own service for agents, if it runs. Its certificate is signed by the
     /// operator's authority, the same as the link's.
     pub claw_api_host: Option<String>,
+    /// Whether grants may select agents by labels.
+    pub agent_selectors: AgentSelectors,
+}
+
+/// Whether the cluster refuses the labels that grants select by to users who may not create
+/// ToolGrants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentSelectors {
+    /// An admission policy refuses them, or, for files, is assumed to.
+    Guarded,
+    /// It is not known that one does, for this reason: selectors select no agent.
+    Off(String),
 }
 
 impl Default for Settings {
@@ -47,6 +59,7 @@ impl Default for Settings {
             ),
             network,
             claw_api_host: None,
+            agent_selectors: AgentSelectors::Guarded,
         }
     }
 }

@@ -17,6 +17,9 @@ pub struct GivenTool {
     pub name: String,
     /// Kind, namespace and name of the object that grants it.
     pub by: String,
+    /// The labels by which that grant selects the agent, if it does not name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selected_by: Option<String>,
     pub tier: &'static str,
     pub credential: &'static str,
     /// `GET http://fish.pond.svc:80/list`.
@@ -39,6 +42,9 @@ pub struct GivenTool {
 pub struct GivenRule {
     /// Kind, namespace and name of the object that has it.
     pub by: String,
+    /// The labels by which that grant selects the agent, if it does not name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selected_by: Option<String>,
     pub limits: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<String>,
@@ -66,7 +72,7 @@ pub fn given_tools(compilation: &Compilation) -> impl Iterator<Item = GivenTool>
     let by_name: BTreeMap<&str, &Tool> = tools.map(|tool| (&*tool.name, tool)).collect();
     compilation.tools.iter().filter_map(move |summary| {
         let tool = by_name.get(&*summary.name)?;
-        Some(given(summary, tool))
+        Some(given(compilation, summary, tool))
     })
 }
 
@@ -91,10 +97,12 @@ pub fn explain_tool(
     }
 }
 
-fn given(summary: &ToolSummary, tool: &Tool) -> GivenTool {
+fn given(compilation: &Compilation, summary: &ToolSummary, tool: &Tool) -> GivenTool {
+    let rules = summary.rules.iter();
     GivenTool {
         name: summary.name.clone(),
         by: format!("{} {}", summary.grant.kind.name(), summary.grant.key),
+        selected_by: compilation.selected_by(&summary.grant).cloned(),
         tier: summary.tier.name(),
         credential: summary.credential.name(),
         executed: executed(&tool.execution),
@@ -102,13 +110,14 @@ fn given(summary: &ToolSummary, tool: &Tool) -> GivenTool {
         schema: tool.input_schema.clone(),
         entry_digest: summary.entry_digest.clone(),
         limits: summary.limits.clone(),
-        rules: summary.rules.iter().map(given_rule).collect(),
+        rules: rules.map(|rule| given_rule(compilation, rule)).collect(),
     }
 }
 
-fn given_rule(rule: &RuleSummary) -> GivenRule {
+fn given_rule(compilation: &Compilation, rule: &RuleSummary) -> GivenRule {
     GivenRule {
         by: format!("{} {}", rule.grant.kind.name(), rule.grant.key),
+        selected_by: compilation.selected_by(&rule.grant).cloned(),
         limits: rule.limits.clone(),
         not_before: rule.not_before.clone(),
         not_after: rule.not_after.clone(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use toolcrib_crds::Agent;
 
 use crate::compilation::limits::limits_of;
-use crate::compile::authority::{self, Rule, Verb, includes_defaults};
+use crate::compile::authority::{self, Rule, Verb, includes_defaults, selection};
 use crate::compile::tools::offer::Offer;
 use crate::reference::surface_key;
 use crate::surface::{self, ResolvedSurface};
@@ -34,6 +34,9 @@ pub struct GrantNode {
     /// Words for the limits of its entries that have any.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub limits: BTreeSet<String>,
+    /// The labels by which the grant selects agents, as in `kubectl -l`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
     /// The grant gives nothing while it is suspended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
@@ -93,6 +96,7 @@ pub fn topology(inputs: &Inputs) -> Vec<SurfaceNode> {
                         kind: kind.name(),
                         allow: rules.iter().flat_map(|rule| rule.allow.to_vec()).collect(),
                         limits: rules.iter().filter_map(limits).collect(),
+                        selector: selector(inputs, (kind, &grant)),
                         suspended: is_suspended(inputs, (kind, &grant)),
                         not_before,
                         not_after,
@@ -124,7 +128,7 @@ fn rules(inputs: &Inputs) -> impl Iterator<Item = Rule<'_>> {
     grants.chain(defaults)
 }
 
-/// Returns the agents of an object: those that a grant names; for ToolDefaults, those that include
+/// Returns the agents of an object: those that a grant names or selects; for ToolDefaults, those that include
 /// them and declare the surface.
 fn agents(
     inputs: &Inputs,
@@ -137,10 +141,13 @@ fn agents(
         Kind::ToolGrant => inputs
             .grants
             .get(grant)
-            .map(|object| object.spec.agents.iter())
+            .map(|object| {
+                let selected = selection::agents_selected(inputs, grant, object);
+                selection::agent_names(object, &selected)
+            })
             .into_iter()
             .flatten()
-            .map(|name| ObjectRef::new(grant.namespace.clone(), name.clone()))
+            .map(|name| ObjectRef::new(grant.namespace.clone(), name))
             .collect(),
         Kind::ToolDefaults
         | Kind::Surface
@@ -195,7 +202,7 @@ fn agents(
         .collect()
 }
 
-/// Returns the agents that no grant and no ToolDefaults of `surfaces` names.
+/// Returns the agents that no grant and no ToolDefaults of `surfaces` are for.
 pub fn agents_without_grant(inputs: &Inputs, surfaces: &[SurfaceNode]) -> Vec<AgentNode> {
     let grants = surfaces.iter().flat_map(|surface| &surface.grants);
     let granted: BTreeSet<&ObjectRef> = grants
@@ -228,6 +235,12 @@ fn has_no_model(compilation: &Compilation) -> bool {
 fn is_suspended(inputs: &Inputs, (kind, grant): (Kind, &ObjectRef)) -> bool {
     let grant = inputs.grants.get(grant);
     kind == Kind::ToolGrant && grant.is_some_and(|grant| grant.spec.is_suspended())
+}
+
+/// Words for the selector of a grant; ToolDefaults have none.
+fn selector(inputs: &Inputs, (kind, grant): (Kind, &ObjectRef)) -> Option<String> {
+    let grant = inputs.grants.get(grant).filter(|_| kind == Kind::ToolGrant);
+    selection::words(grant?)
 }
 
 /// The window of a grant; ToolDefaults have none.

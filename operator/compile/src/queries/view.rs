@@ -65,6 +65,9 @@ pub struct ToolView {
 pub struct GrantedView {
     pub agent: ObjectRef,
     pub by: String,
+    /// The labels by which that grant selects the agent, if it does not name it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selected_by: Option<String>,
     pub credential: &'static str,
     /// The limits within which it may call the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,6 +208,7 @@ fn tools(resolved: &ResolvedSurface, users: &[CompiledConsumer]) -> Vec<ToolView
             .map(|(user, _, summary)| GrantedView {
                 agent: user.compilation.agent.clone(),
                 by: format!("{} {}", summary.grant.kind.name(), summary.grant.key),
+                selected_by: user.compilation.selected_by(&summary.grant).cloned(),
                 credential: summary.credential.name(),
                 limits: summary.limits.clone(),
             })

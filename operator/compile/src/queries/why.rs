@@ -8,7 +8,7 @@ use toolcrib_manifest::Suspension;
 
 use crate::compilation::WithheldItem;
 use crate::compile::authority::suspension::sentence;
-use crate::compile::authority::{Rule, Verb, of_grant};
+use crate::compile::authority::{Rule, Verb, of_grant, selection};
 use crate::compile::reach::consent::open;
 use crate::compile::tools::offer::Offer;
 use crate::near::Suggestions;
@@ -292,7 +292,7 @@ fn suspended_grant(
     surface: &ResolvedSurface,
     tool: &str,
 ) -> Option<ObjectRef> {
-    let grants = objects.grants_for(agent);
+    let grants = selection::grants_for(objects, agent, &*objects.agent(agent)?);
     let mut suspended = grants.iter().filter(|(_, grant)| grant.spec.is_suspended());
     let gives = |rule: &Rule<'_>| {
         rule.verb == Verb::Tool
@@ -365,7 +365,7 @@ impl fmt::Display for WhyNot {
                 tool,
             } => write!(
                 f,
-                "surface {surface} has the tool {tool}, and no ToolGrant that names agent {agent} allows it, nor do ToolDefaults"
+                "surface {surface} has the tool {tool}, and no ToolGrant for agent {agent} allows it, nor do ToolDefaults"
             ),
         }
     }
@@ -444,7 +444,7 @@ spec: {surfaces: [{name: news, namespace: lake}]}
             ),
             (
                 "news__read",
-                "surface pond/news has the tool read, and no ToolGrant that names agent pond/otter allows it, nor do ToolDefaults",
+                "surface pond/news has the tool read, and no ToolGrant for agent pond/otter allows it, nor do ToolDefaults",
             ),
         ] {
             let said: Vec<String> = why_not(&inputs, &compiled, name)

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use toolcrib_compile::ObjectRef;
+use toolcrib_compile::{AgentSelectors, ObjectRef};
 
 /// `(name, text)` of every YAML file of a case: its own, and what its `include` lists.
 pub fn documents(case: &Path) -> Vec<(String, String)> {
@@ -80,4 +80,16 @@ pub fn unknown(case: &Path) -> Vec<(String, ObjectRef, String)> {
             )
         })
         .collect()
+}
+
+/// Whether grants may select agents: not if the case says why in its `selectors-off`.
+#[allow(
+    dead_code,
+    reason = "not every program that includes this file asks for it"
+)]
+pub fn agent_selectors(case: &Path) -> AgentSelectors {
+    match std::fs::read_to_string(case.join("selectors-off")) {
+        Ok(why) => AgentSelectors::Off(why.trim().to_owned()),
+        Err(_) => AgentSelectors::Guarded,
+    }
 }

@@ -13,7 +13,8 @@ pub type World = BTreeMap<String, String>;
 
 const SCHEMA: &str = "inputSchema: {type: object, properties: {n: {type: integer}}}";
 
-/// `(kind, namespace, name, variants of spec)`; `$S` is the schema.
+/// `(kind, namespace, name, variants of spec)`; `$S` is the schema. Labels may stand before the spec
+/// and ` | `.
 pub const OBJECTS: &[(&str, &str, &str, &[&str])] = &[
     (
         "Surface",
@@ -56,6 +57,8 @@ pub const OBJECTS: &[(&str, &str, &str, &[&str])] = &[
         &[
             "toolDefaults: Include, surfaces: [{name: fish}, {name: reed}, {name: news, namespace: lake}], egress: Declared",
             "toolDefaults: Include, identity: Pod, surfaces: [{name: fish, as: market}, {name: news, namespace: lake, secretKeyRef: {name: own, key: token}}], policy: {maxTier: System}, context: None",
+            "grants.toolcrib.dev/role: reader, grants.toolcrib.dev/team: reeds | toolDefaults: Include, surfaces: [{name: fish}, {name: news, namespace: lake}]",
+            "grants.toolcrib.dev/role: writer, team: reeds | toolDefaults: Include, surfaces: [{name: fish}, {name: reed}]",
             "toolDefaults: Exclude, surfaces: [{name: fish}, {name: reed, as: fish}], models: {default: reef/trout, fallbacks: [coral/pike], unknown: Default}",
         ],
     ),
@@ -65,6 +68,8 @@ pub const OBJECTS: &[(&str, &str, &str, &[&str])] = &[
         "heron",
         &[
             "surfaces: [{name: fish}, {name: reed}, {name: lost}]",
+            "grants.toolcrib.dev/role: reader | surfaces: [{name: fish}, {name: reed}]",
+            "grants.toolcrib.dev/team: reeds | surfaces: [{name: fish}]",
             "surfaces: [{name: fish}, {name: reeds}], policy: {maxTier: ReadOnly}, egress: Declared, extraEgress: [{to: [{ipBlock: {cidr: nonsense}}]}]",
         ],
     ),
@@ -84,6 +89,17 @@ pub const OBJECTS: &[(&str, &str, &str, &[&str])] = &[
         &[
             "agents: [otter], tools: [{surface: {name: fish}, allow: ['*']}, {surface: {name: news, namespace: lake}, allow: ['*']}]",
             "agents: [heron], tools: [{surface: {name: fish}, allow: ['*'], descriptorDigest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000'}, {surface: {name: lost}, allow: ['*']}]",
+        ],
+    ),
+    (
+        "ToolGrant",
+        "pond",
+        "selecting",
+        &[
+            "agentSelector: {matchLabels: {grants.toolcrib.dev/role: reader}}, tools: [{surface: {name: fish}, allow: [take, list]}]",
+            "agents: [heron], agentSelector: {matchExpressions: [{key: grants.toolcrib.dev/role, operator: In, values: [reader, writer]}, {key: grants.toolcrib.dev/team, operator: Exists}]}, tools: [{surface: {name: news, namespace: lake}, allow: ['*']}]",
+            "agentSelector: {matchExpressions: [{key: grants.toolcrib.dev/team, operator: Exists}]}, tools: [{surface: {name: reed}, allow: ['*']}]",
+            "agentSelector: {matchExpressions: [{key: grants.toolcrib.dev/role, operator: NotIn, values: [writer]}]}, tools: [{surface: {name: fish}, allow: ['*']}]",
         ],
     ),
     (
@@ -227,9 +243,13 @@ fn drawn(variants: Vec<Document>) -> impl Strategy<Value = Option<Document>> {
 }
 
 pub fn ours(kind: &str, namespace: &str, name: &str, spec: &str) -> Document {
+    let (labels, spec) = match spec.split_once(" | ") {
+        Some((labels, spec)) => (format!(", labels: {{{labels}}}"), spec),
+        None => (String::new(), spec),
+    };
     let spec = spec.replace("$S", SCHEMA);
     let text = format!(
-        "apiVersion: toolcrib.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {{{spec}}}\n"
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}{labels}}}\nspec: {{{spec}}}\n"
     );
     (format!("{kind} {namespace}/{name}"), text)
 }

@@ -193,6 +193,10 @@ impl Context {
                 .claw_api
                 .as_ref()
                 .map(|claw_api| settings.service_host(&claw_api.service)),
+            agent_selectors: toolcrib_compile::AgentSelectors::Off(
+                "this controller does not check yet whether an admission policy protects the labels"
+                    .to_owned(),
+            ),
         }
     }
 

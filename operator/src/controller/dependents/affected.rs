@@ -194,6 +194,8 @@ impl<K: ToolcribKind> WatchedObject for DecodedObject<K> {
             || old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
             // The stores keep only the annotations that are read.
             || old.annotations != new.annotations
+            // The stores keep only the labels that grants select by. They change no generation.
+            || old.labels != new.labels
     }
 
     fn keys(&self, stores: &Stores) -> BTreeSet<Key> {

@@ -338,6 +338,58 @@ fn a_status_change_affects_nothing_and_a_rotation_affects_the_agent() {
     );
 }
 
+/// Labels change no generation. Only agents that look for the label are affected by its grants.
+#[test]
+fn a_changed_label_affects_the_agent_and_the_grants_that_look_for_it() {
+    let grant = |name: &str, role: &str| {
+        let spec = format!(
+            "agentSelector: {{matchLabels: {{grants.toolcrib.dev/role: {role}}}}}, tools: [{{surface: {{name: reed}}, allow: ['*']}}]"
+        );
+        ours("ToolGrant", "pond", name, &spec)
+    };
+    let world = [
+        ours("Agent", "pond", "otter", "surfaces: []"),
+        ours("Agent", "pond", "newt", "surfaces: []"),
+        grant("readers", "reader"),
+        grant("writers", "writer"),
+    ];
+    let pond = Pond::of(&world.into());
+    let otter = |version: &str, labels: Value| {
+        let mut otter = toolcrib("Agent", meta("otter", version, 1), json!({"surfaces": []}));
+        otter["metadata"]["labels"] = labels;
+        pond.put(Kind::Agent, otter)
+    };
+    // The first version here has a generation.
+    otter("2", json!({}));
+    let role = "grants.toolcrib.dev/role";
+    check(otter("3", json!({"team": "reeds"})), &[]);
+    check(
+        otter("4", json!({role: "reader"})),
+        &["Agent otter", "ToolGrant readers"],
+    );
+    check(
+        otter("5", json!({role: "writer"})),
+        &["Agent otter", "ToolGrant readers", "ToolGrant writers"],
+    );
+    let changed = |version: i64, role_is: &str| {
+        let spec = json!({"agentSelector": {"matchLabels": {role: role_is}}});
+        pond.put(
+            Kind::ToolGrant,
+            toolcrib(
+                "ToolGrant",
+                meta("readers", &version.to_string(), version),
+                spec,
+            ),
+        )
+    };
+    check(changed(2, "admin"), &["ToolGrant readers"]);
+    check(changed(3, "writer"), &["Agent otter", "ToolGrant readers"]);
+    check(
+        otter("6", json!({})),
+        &["Agent otter", "ToolGrant readers", "ToolGrant writers"],
+    );
+}
+
 #[test]
 fn a_service_and_a_credential_affect_the_users_of_their_surface() {
     let pond = Pond::new();

@@ -56,12 +56,7 @@ pub(super) async fn grant(
     let activity = grant.map(|grant| Activity::of(&grant.spec));
     let activity = activity.unwrap_or_default();
     let wait = activity.next_change(Timestamp::now());
-    let agents = grant.map(|grant| grant.spec.agents.clone());
-    let report = report.map(|report| ToolGrantReport {
-        report,
-        agents: agents.unwrap_or_default(),
-        activity,
-    });
+    let report = report.map(|report| ToolGrantReport { report, activity });
     report::other::<ToolGrant, _>(context, work, &context.stores.grants, report).await?;
     Ok(wait.map_or(Completion::Settled, |wait| {
         Completion::Again(wait.min(LONGEST_WAIT))

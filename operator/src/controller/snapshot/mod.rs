@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use kube::Resource;
 use toolcrib_compile::{
-    ConfigMapFacts, Inputs, Key, Kind, List, ObjectRef, Objects, Presence, SecretFacts,
+    AgentLabel, ConfigMapFacts, Inputs, Key, Kind, List, ObjectRef, Objects, Presence, SecretFacts,
     ServiceFacts, Settings, SyncProof, Unusable,
 };
 use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
@@ -76,6 +76,8 @@ impl<'a> Snapshot<'a> {
             match &key {
                 Key::Object(kind, key) => self.take(*kind, key),
                 Key::GrantsFor(_)
+                | Key::GrantsSelecting(_)
+                | Key::AgentsLabelled(_)
                 | Key::AgentsUsing(_)
                 | Key::In(..)
                 | Key::ServiceAt(_)
@@ -151,10 +153,10 @@ impl<'a> Snapshot<'a> {
     fn take_list(&self, list: &Key) {
         let stores = self.stores;
         match list {
-            Key::GrantsFor(_) => {
+            Key::GrantsFor(_) | Key::GrantsSelecting(_) => {
                 self.put_all(Kind::ToolGrant, stores.grants.find(list), Inputs::set_grant);
             }
-            Key::AgentsUsing(_) => {
+            Key::AgentsUsing(_) | Key::AgentsLabelled(_) => {
                 self.put_all(Kind::Agent, stores.agents.find(list), Inputs::set_agent);
             }
             Key::In(Kind::Agent, namespace) => {
@@ -273,6 +275,16 @@ impl Objects for Snapshot<'_> {
 
     fn grants_for(&self, agent: &ObjectRef) -> List<ToolGrant> {
         self.with(Key::GrantsFor(agent.clone())).grants_for(agent)
+    }
+
+    fn grants_selecting(&self, label: &AgentLabel) -> List<ToolGrant> {
+        self.with(Key::GrantsSelecting(label.clone()))
+            .grants_selecting(label)
+    }
+
+    fn agents_labelled(&self, label: &AgentLabel) -> List<Agent> {
+        self.with(Key::AgentsLabelled(label.clone()))
+            .agents_labelled(label)
     }
 
     fn agents_using(&self, surface: &ObjectRef) -> List<Agent> {

@@ -75,7 +75,6 @@ pub trait StatusReport {
 /// The report of a ToolGrant, and the parts of its spec that its status shows.
 pub struct ToolGrantReport {
     pub report: GrantReport,
-    pub agents: Vec<String>,
     pub activity: Activity,
 }
 
@@ -215,7 +214,7 @@ impl StatusReport for ToolGrantReport {
     fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> ToolGrantStatus {
         ToolGrantStatus {
             observed_generation: generation,
-            agent_names: Some(first_names(&self.agents)),
+            agent_names: Some(first_names(&self.report.agent_names)),
             matched_agents: Some(self.report.agents),
             tool_count: Some(self.report.tools),
             conditions,

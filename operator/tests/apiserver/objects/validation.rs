@@ -180,6 +180,12 @@ impl ValidatingWebhook {
         self.send("POST", format!("{path}{dry}"), object).await
     }
 
+    async fn replace(&self, object: &Value) -> ApiResponse {
+        let path = self.path(object["kind"].as_str().expect("a kind"));
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        self.send("PUT", format!("{path}/{name}"), object).await
+    }
+
     /// Deletes the object in a dry run.
     async fn delete(&self, kind: &str, name: &str) -> ApiResponse {
         let path = format!("{}/{name}?", self.path(kind));
@@ -280,6 +286,40 @@ async fn kubectl_apply_warns_of_mistakes_gains_and_losses() {
         .await;
     assert!(
         said.has(&["gains", "trading-api.execute_trade"]),
+        "{said:?}"
+    );
+    // A selector, and then the label by which it selects.
+    let role = "grants.toolcrib.dev/role";
+    let mut selecting = grant("selecting", json!(["execute_trade"]));
+    selecting["spec"]["agents"] = json!([]);
+    selecting["spec"]["agentSelector"] = json!({"matchLabels": {role: "clerk"}});
+    let said = world.create(&selecting, false).await;
+    assert!(said.has(&["SelectsNoAgent", role]), "{said:?}");
+    let clerk = |labels: Value| {
+        json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+            "metadata": {"name": "clerk", "namespace": pond, "labels": labels},
+            "spec": {"surfaces": [{"name": "trading-api"}]},
+        })
+    };
+    let said = world.create(&clerk(json!({role: "clerk"})), false).await;
+    assert!(
+        said.has(&["clerk", "gains", "trading-api.execute_trade", "selecting"]),
+        "{said:?}"
+    );
+    let version = said.body["metadata"]["resourceVersion"].clone();
+    // The webhook has a watch of Agents of its own.
+    h.eventually("the loss of a grant by label is named", || async {
+        let said = world.delete("ToolGrant", "selecting").await;
+        said.has(&["clerk", "loses", "trading-api.execute_trade"])
+            .then_some(())
+    })
+    .await;
+    let mut without = clerk(json!({"team": "reeds"}));
+    without["metadata"]["resourceVersion"] = version;
+    let said = world.replace(&without).await;
+    assert!(
+        said.has(&["clerk", "loses", "trading-api.execute_trade"]),
         "{said:?}"
     );
     let said = world.delete("ToolGrant", "analyst-reads").await;

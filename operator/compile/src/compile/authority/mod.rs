@@ -1,9 +1,10 @@
-//! What an agent may do: the union of all grants that name it and of the ToolDefaults that it
-//! includes. Nothing in this file subtracts, so removing a grant never adds. [`policies`] and
+//! What an agent may do: the union of all grants that name or select it ([`selection`]) and of the
+//! ToolDefaults that it includes. Nothing in this file subtracts, so removing a grant never adds. [`policies`] and
 //! [`suspension`] restrict the union, and [`conditions`] says how a tool may be called.
 
 pub mod conditions;
 pub mod policies;
+pub mod selection;
 pub mod suspension;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,7 +125,7 @@ pub(crate) fn namesakes<'a>(
 /// The name in a rule that stands for all tools or feeds of a surface.
 pub(crate) const ALL: &str = "*";
 
-/// The grants that name one agent, and the ToolDefaults that it includes.
+/// The grants that name or select one agent, and the ToolDefaults that it includes.
 pub(crate) struct Authority {
     grants: List<ToolGrant>,
     /// `None`: there are none, or the agent excludes them.
@@ -139,9 +140,14 @@ impl Authority {
             Some((key, defaults))
         });
         Self {
-            grants: objects.grants_for(key),
+            grants: selection::grants_for(objects, key, agent),
             defaults: defaults.flatten(),
         }
+    }
+
+    /// Returns the grants that select the agent and do not name it, with words for their selectors.
+    pub fn by_selector(&self, agent: &ObjectRef) -> BTreeMap<ObjectRef, String> {
+        selection::by_selector(agent, &self.grants)
     }
 
     /// Returns the rules of these objects by surface, in the order of the objects. A suspended grant
