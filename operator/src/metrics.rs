@@ -218,6 +218,12 @@ const REFRESH_HINTS_OFF: Row = Row {
     help: "1 while refresh hints are enabled and not sent, since no policy limits the right to patch pods",
 };
 
+const AGENT_SELECTORS_OFF: Row = Row {
+    name: "agent_selectors_off",
+    kind: "gauge",
+    labels: &[],
+    help: "1 while a grant selects agents by labels and selects none, since no policy is known to protect the labels",
+};
 const LEADER: Row = Row {
     name: "leader",
     kind: "gauge",
@@ -264,7 +270,7 @@ const OBJECTS_LEFT_OUT: Row = Row {
 };
 
 /// Every metric of the controller.
-pub const ROWS: [Row; 19] = [
+pub const ROWS: [Row; 20] = [
     RECONCILES,
     RECONCILE_SECONDS,
     WRITES,
@@ -278,6 +284,7 @@ pub const ROWS: [Row; 19] = [
     UNSETTLED,
     LEADER,
     REFRESH_HINTS_OFF,
+    AGENT_SELECTORS_OFF,
     WATCH_ERRORS,
     UNDECODABLE,
     EVENTS_DROPPED,
@@ -328,6 +335,7 @@ pub struct Metrics {
     pub unsettled: Gauge,
     pub leader: Gauge,
     pub refresh_hints_off: Gauge,
+    pub agent_selectors_off: Gauge,
     pub watch_errors: Counter,
     pub undecodable: Counter,
     pub events_dropped: Counter,
@@ -372,6 +380,8 @@ impl Default for Metrics {
         register(registry, LEADER, leader.clone());
         let refresh_hints_off = Gauge::default();
         register(registry, REFRESH_HINTS_OFF, refresh_hints_off.clone());
+        let agent_selectors_off = Gauge::default();
+        register(registry, AGENT_SELECTORS_OFF, agent_selectors_off.clone());
         let watch_errors = Counter::default();
         register(registry, WATCH_ERRORS, watch_errors.clone());
         let undecodable = Counter::default();
@@ -399,6 +409,7 @@ impl Default for Metrics {
             unsettled,
             leader,
             refresh_hints_off,
+            agent_selectors_off,
             watch_errors,
             undecodable,
             events_dropped,

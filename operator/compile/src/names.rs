@@ -31,6 +31,8 @@ pub const COMPILED_FOR_LABEL: &str = "toolcrib.dev/compiled-for";
 /// Prefix of the labels of an Agent by which grants may select it. The chart's policy refuses them to
 /// users who may not create ToolGrants.
 pub const GRANT_LABEL_PREFIX: &str = "grants.toolcrib.dev/";
+/// Name of the Agent that the controller applies by dry run to see whether that policy is in force.
+pub const SELECTOR_CHECK_AGENT: &str = "toolcrib-selector-check";
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// On a source Secret, with [`TRUE`]: its owner allows sending it to a surface or provider.
 pub const CREDENTIAL_LABEL: &str = "toolcrib.dev/credential";

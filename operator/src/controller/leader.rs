@@ -24,6 +24,7 @@ use toolcrib_serve::{Tls, bind};
 
 use super::context::Context;
 use super::dependents::affected::{WatchedObject, everything};
+use super::label_check;
 use super::queue::work::Work;
 use super::queue::{Completion, Step};
 use super::reconcile::{explain, panicked, publish, reconcile, reported};
@@ -75,6 +76,7 @@ pub async fn lead(
         tokio::time::sleep(CERTIFICATES_RETRY).await;
     }
     begin_agents(context);
+    label_check::begin(context).await;
     context.queue.open();
     context.leadership.set(true);
     // Before any compilation. Later suspensions are published as their events come.
@@ -228,6 +230,8 @@ fn spawn_loops(context: &Arc<Context>, parts: &mut JoinSet<anyhow::Error>) {
         let refreshing = Arc::clone(context);
         parts.spawn(async move { refresh::send(&refreshing).await });
     }
+    let asking = Arc::clone(context);
+    parts.spawn(async move { label_check::keep(&asking).await });
     let resync = Arc::clone(context);
     parts.spawn(async move { resync_all(&resync).await });
 }

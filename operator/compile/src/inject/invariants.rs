@@ -107,6 +107,9 @@ pub struct Invariants {
     /// The only parts of a pod that the controller may change.
     leader_label: &'static str,
     refresh_annotation: &'static str,
+    grant_label_prefix: &'static str,
+    max_grant_labels: usize,
+    selector_check_agent: &'static str,
     /// The parts of the compiled Secret's name before and after the agent's name.
     secret: Affixes,
     context_config_map: Affixes,
@@ -188,6 +191,9 @@ pub fn invariants() -> Invariants {
         link_audience: names::LINK_AUDIENCE,
         leader_label: names::LEADER_LABEL,
         refresh_annotation: names::REFRESH_ANNOTATION,
+        grant_label_prefix: names::GRANT_LABEL_PREFIX,
+        max_grant_labels: crate::MAX_GRANT_LABELS,
+        selector_check_agent: names::SELECTOR_CHECK_AGENT,
         secret: around(name_affixes(names::mediator_secret)),
         context_config_map: around(name_affixes(names::context_config_map)),
         compiled: GuardNames {

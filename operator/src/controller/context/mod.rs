@@ -20,6 +20,7 @@ use super::hints::Hints;
 use super::queue::Queue;
 use super::queue::pending_since::PendingSince;
 use super::queue::work::{Work, WorkKind};
+use super::selectors::Selectors;
 use super::settings::Settings;
 use super::snapshot::content_cache::ContentCache;
 use super::snapshot::dns;
@@ -56,6 +57,8 @@ pub struct Context {
     pub pending_since: PendingSince,
     /// Hints to the kubelets of running pods.
     pub hints: Hints,
+    /// Whether grants may select agents.
+    pub selectors: Selectors,
     memory: Mutex<Memory>,
 }
 
@@ -80,6 +83,7 @@ impl Context {
             metrics,
             pending_since: PendingSince::default(),
             hints: Hints::default(),
+            selectors: Selectors::default(),
             memory: Mutex::new(Memory::default()),
             client,
             settings,
@@ -145,6 +149,7 @@ impl Context {
         *self.memory() = Memory::default();
         self.pending_since.forget();
         self.hints.forget();
+        self.selectors.forget();
         self.dependents.clear();
         self.tokens.begin([]);
         self.link.begin(self.leadership.first_number());
@@ -193,10 +198,7 @@ impl Context {
                 .claw_api
                 .as_ref()
                 .map(|claw_api| settings.service_host(&claw_api.service)),
-            agent_selectors: toolcrib_compile::AgentSelectors::Off(
-                "this controller does not check yet whether an admission policy protects the labels"
-                    .to_owned(),
-            ),
+            agent_selectors: self.selectors.setting(),
         }
     }
 

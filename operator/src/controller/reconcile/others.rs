@@ -26,6 +26,8 @@ use crate::controller::status::{Activity, ToolDefaultsReport, ToolGrantReport};
 
 /// Limits the wait for a grant's time. The queue's clock and the wall's may differ by then.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// The wait until it is known whether selectors are in force.
+const SOON: Duration = Duration::from_millis(200);
 /// Interval between two checks of a policy. Each change of an Agent may change its number of agents.
 const POLICY_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -39,13 +41,13 @@ pub(super) async fn surface(
     Ok(())
 }
 
-/// Requeued for the time at which the grant begins or ends to give something: its status says so.
+/// Requeued for the time at which the grant begins or ends to give something: its status says so. A
+/// selector waits until it is known whether selectors are in force.
 pub(super) async fn grant(
     context: &Context,
     work: &Work,
     synced: SyncProof,
 ) -> Result<Completion, ReconcileError> {
-    let report = checked(context, work, synced, check_grant).await?;
     let stored = context
         .stores
         .grants
@@ -53,6 +55,11 @@ pub(super) async fn grant(
     let grant = stored
         .as_ref()
         .and_then(|stored| stored.object.as_ref().ok());
+    let has_selector = grant.is_some_and(|grant| grant.spec.agent_selector.is_some());
+    if has_selector && context.selectors.is_open() {
+        return Ok(Completion::Again(SOON));
+    }
+    let report = checked(context, work, synced, check_grant).await?;
     let activity = grant.map(|grant| Activity::of(&grant.spec));
     let activity = activity.unwrap_or_default();
     let wait = activity.next_change(Timestamp::now());

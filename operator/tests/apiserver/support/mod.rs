@@ -5,3 +5,4 @@ pub mod faults;
 pub mod harness;
 pub mod outcome;
 pub mod pods;
+pub mod selectors;

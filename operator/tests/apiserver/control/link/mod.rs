@@ -6,6 +6,7 @@
 // clippy.toml allows unwrap in test functions, but not in their helpers.
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
+mod labels;
 mod leaders;
 mod restrictions;
 mod revocations;
