@@ -39,14 +39,15 @@ pub fn conditional(grants: &[(&ObjectRef, &ToolGrant)]) -> Vec<ObjectRef> {
     found.map(|(key, _)| (*key).clone()).collect()
 }
 
-/// Removes the agent from the grants that name it, and adds the new ones.
+/// Removes the agent from the grants that name it, and adds the new ones. Grants that select it by labels
+/// stay: they are for other agents too.
 pub fn replaced(before: &Inputs, agent: &ObjectRef, grants: &[ToolGrant]) -> Inputs {
     let mut after = before.clone();
     for (key, grant) in present(before, agent) {
         let mut rest = grant.clone();
         rest.spec.agents.retain(|name| *name != agent.name);
         after.remove_grant(key);
-        if !rest.spec.agents.is_empty() {
+        if !rest.spec.agents.is_empty() || rest.spec.agent_selector.is_some() {
             after.set_grant(Arc::new(rest));
         }
     }
