@@ -190,7 +190,13 @@ fn a_private_authority_is_trusted_if_it_is_named() {
     let spec = object(&succeeded(&ask(&["--ca-file", "tls.crt"])))["spec"].clone();
     assert_eq!(spec["descriptor"]["tools"], expected_tools());
     for strange in [&["--ca-file", "other.crt"][..], &[]] {
-        assert_eq!(ask(strange).status.code(), Some(1));
+        let refused = ask(strange);
+        assert_eq!(refused.status.code(), Some(1));
+        let errors = text(&refused.stderr);
+        assert!(
+            errors.contains("name a file with the certificate of its CA with --ca-file"),
+            "{errors}"
+        );
     }
     let torn = own.cert.pem().replacen("MII", "", 1);
     write("torn.crt", format!("{}{torn}", own.cert.pem()));
@@ -255,7 +261,12 @@ fn a_service_that_is_no_mcp_server_is_quoted() {
         (
             "404 Not Found",
             r#"{"error": "no fish here"}"#,
-            r#"404 Not Found, and no MCP message: {"error":"no fish here"}"#,
+            r#"404 Not Found, and no MCP message: {"error": "no fish here"}"#,
+        ),
+        (
+            "500 Internal Server Error",
+            "the pond is\nfrozen",
+            r"500 Internal Server Error, and no MCP message: the pond is\nfrozen; is it an MCP server?",
         ),
     ];
     for (status, body, words) in answers {
@@ -280,6 +291,40 @@ fn a_service_that_is_no_mcp_server_is_quoted() {
         let errors = text(&output.stderr);
         assert!(errors.contains(words), "{errors}");
     }
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_explained() {
+    let files = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let ask = |url: &str| {
+        let output = run(files.path(), &["surface", "discover", "fish", "--url", url]);
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    let errors = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use std::io::{Read as _, Write as _};
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 8192];
+            assert_ne!(stream.read(&mut head).unwrap(), 0);
+            stream
+                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                .unwrap();
+        });
+        ask(&format!("https://{address}/mcp"))
+    });
+    let expected = format!(
+        "error: https://{address}/mcp cannot be asked: the port does not speak TLS: is its URL http://…?\n"
+    );
+    assert_eq!(errors, expected);
+    drop(listener);
+    let errors = ask(&format!("http://{address}/mcp"));
+    assert!(
+        errors.contains("cannot be asked: connection refused: does a server listen at that port?"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -332,4 +332,10 @@ fn unreadable_images_are_reported() {
         "--plain-http is for registries of this machine",
     );
     check("Pond/FISH", 2, "invalid value 'Pond/FISH'");
+    let nobody = "127.0.0.1:1";
+    check(
+        &format!("{nobody}/pond/fish:1"),
+        1,
+        "127.0.0.1:1 cannot be asked: connection refused: does a server listen at that port?",
+    );
 }

@@ -1,9 +1,9 @@
 //! Finds the cause of a failed connection: by the types in the error's chain, never by texts.
+//! Here: errors of the resolver and of the HTTP client; the others are [`ConnectionCause::of`].
 
 use std::error::Error;
-use std::io::{self, ErrorKind};
+use std::io;
 
-use rustls::{CertificateError, InvalidMessage};
 use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
 use url::Url;
 
@@ -62,78 +62,17 @@ fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
     if let Some(error) = error.downcast_ref::<ResolveError>() {
         return Some(unresolved(error));
     }
-    if let Some(error) = error.downcast_ref::<rustls::Error>() {
-        return Some(tls(error));
-    }
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
         return error
             .is_incomplete_message()
             .then_some(ConnectionCause::Reset);
     }
-    let error = error.downcast_ref::<io::Error>()?;
-    // `source` skips the inner error, so it is looked at here.
-    if let Some(cause) = error.get_ref().and_then(|inner| known(inner)) {
-        return Some(cause);
-    }
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "the system has many other errors, and new ones"
-    )]
-    match error.kind() {
-        ErrorKind::ConnectionRefused => Some(ConnectionCause::Refused),
-        ErrorKind::TimedOut => Some(ConnectionCause::TimedOut),
-        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-            Some(ConnectionCause::NoRoute)
-        }
-        ErrorKind::ConnectionReset
-        | ErrorKind::ConnectionAborted
-        | ErrorKind::BrokenPipe
-        | ErrorKind::UnexpectedEof => Some(ConnectionCause::Reset),
-        _ => None,
-    }
-}
-
-/// Returns the cause of a failed handshake. The texts and names of a certificate are the server's
-/// bytes, so none of them is used.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the library has many other errors, and new ones"
-)]
-fn tls(error: &rustls::Error) -> ConnectionCause {
-    match error {
-        rustls::Error::InvalidMessage(
-            InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
-        ) => ConnectionCause::TlsNotSpoken,
-        rustls::Error::InvalidCertificate(error) => certificate(error),
-        _ => ConnectionCause::Tls,
-    }
-}
-
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the library has many other errors, and new ones"
-)]
-fn certificate(error: &CertificateError) -> ConnectionCause {
-    match error {
-        // Two CAs of one name differ in their keys: the signature then does not fit.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            ConnectionCause::TlsUnknownCa
-        }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            ConnectionCause::TlsExpired
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            ConnectionCause::TlsNotYetValid
-        }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            ConnectionCause::TlsOtherHost
-        }
-        CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
-            Some(webpki::Error::CaUsedAsEndEntity) => ConnectionCause::TlsCaAsServer,
-            _ => ConnectionCause::Tls,
-        },
-        _ => ConnectionCause::Tls,
-    }
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    inner
+        .and_then(|inner| known(inner))
+        .or_else(|| ConnectionCause::of(error))
 }
 
 fn unresolved(error: &ResolveError) -> ConnectionCause {
@@ -155,7 +94,6 @@ fn unresolved(error: &ResolveError) -> ConnectionCause {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
@@ -219,45 +157,6 @@ mod tests {
             ConnectionCause::AddressRefused,
         )
         .await;
-    }
-
-    #[test]
-    fn each_tls_failure_has_its_cause() {
-        let ca_as_server = rustls::OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
-        for (error, cause) in [
-            (
-                InvalidMessage::InvalidContentType.into(),
-                ConnectionCause::TlsNotSpoken,
-            ),
-            (
-                CertificateError::UnknownIssuer.into(),
-                ConnectionCause::TlsUnknownCa,
-            ),
-            (
-                CertificateError::BadSignature.into(),
-                ConnectionCause::TlsUnknownCa,
-            ),
-            (
-                CertificateError::Other(ca_as_server).into(),
-                ConnectionCause::TlsCaAsServer,
-            ),
-            (
-                CertificateError::Expired.into(),
-                ConnectionCause::TlsExpired,
-            ),
-            (
-                CertificateError::NotValidYet.into(),
-                ConnectionCause::TlsNotYetValid,
-            ),
-            (
-                CertificateError::NotValidForName.into(),
-                ConnectionCause::TlsOtherHost,
-            ),
-            (CertificateError::Revoked.into(), ConnectionCause::Tls),
-            (rustls::Error::DecryptError, ConnectionCause::Tls),
-        ] {
-            assert_eq!(tls(&error), cause, "{error}");
-        }
     }
 
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! Foreign descriptions as objects for review: OpenAPI documents, images, MCP servers and pod files.
 //!
 //! [`import`] reads Clawdapus pod files, [`openapi`] documents, [`image`] registries, [`mcp`] MCP
-//! servers; [`wrapped`] builds the objects around an MCP server on standard streams. The verbs are
-//! in `commands`.
+//! servers; [`wrapped`] builds the objects around an MCP server on standard streams; [`connection`]
+//! has the words for a server that does not answer. The verbs are in `commands`.
 
+mod connection;
 pub mod image;
 pub mod import;
 pub mod mcp;

@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use flate2::read::MultiGzDecoder;
 use futures::StreamExt as _;
 use oci_client::client::{ClientConfig, ClientProtocol};
+use oci_client::errors::OciDistributionError as Library;
 use oci_client::manifest::{self as media, OciDescriptor, OciImageIndex, OciManifest};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference, RegistryOperation};
@@ -21,6 +22,7 @@ use sha2::{Digest as _, Sha256};
 use toolcrib_bounds::Buffer;
 
 use super::layer::{ImagePath, LayerEntry, find_file};
+use crate::authoring::connection::{Trust, no_answer};
 use crate::authoring::image::platform::Platform;
 use crate::print::brief;
 
@@ -179,8 +181,13 @@ impl Registry {
         let token = client
             .auth(&reference, &access.auth, RegistryOperation::Pull)
             .await
-            .map_err(library_error)
-            .with_context(|| format!("{} does not let you in", reference.registry()))?;
+            .map_err(|error| match error {
+                Library::RequestError(error) => {
+                    no_answer(error, reference.registry(), Trust::Machine)
+                }
+                error => library_error(error)
+                    .context(format!("{} does not let you in", reference.registry())),
+            })?;
         Ok(Self {
             client,
             http,
@@ -211,7 +218,7 @@ impl Registry {
             RegistryAuth::Bearer(token) => request.bearer_auth(token),
         };
         let sent = request.send().await;
-        let mut response = sent.with_context(|| format!("{registry} cannot be asked"))?;
+        let mut response = sent.map_err(|error| no_answer(error, registry, Trust::Machine))?;
         match response.status() {
             StatusCode::OK => {}
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => bail!(
@@ -325,8 +332,7 @@ fn of_platform(list: &OciImageIndex, wanted: &Platform) -> anyhow::Result<String
 }
 
 /// Converts an error of the library, whose text quotes the registry.
-fn library_error(error: oci_client::errors::OciDistributionError) -> anyhow::Error {
-    use oci_client::errors::OciDistributionError as Library;
+fn library_error(error: Library) -> anyhow::Error {
     if let Library::RequestError(error) = error {
         // The causes are more precise than the error itself.
         return error.into();

@@ -2,6 +2,7 @@
 //! current servers answer as well. A server that knows only newer revisions is asked without one.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -19,10 +20,25 @@ const PAGES: usize = 64;
 const TOOLS: usize = 4096;
 /// Limit on the whole listing: a server that is installed at its first start is slow.
 const DEADLINE: Duration = Duration::from_secs(120);
+/// Time after which the user is told that the command waits.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub enum Server {
     Http(Http),
     Stdio(Stdio),
+}
+
+/// Tells the user that the command waits, if the server is slow.
+async fn with_note<T>(listing: impl Future<Output = T>) -> T {
+    let mut listing = pin!(listing);
+    match tokio::time::timeout(PATIENCE, &mut listing).await {
+        Ok(listed) => listed,
+        Err(_) => {
+            let limit = DEADLINE.as_secs();
+            eprintln!("note: waiting for the server's list of tools, at most {limit} s");
+            listing.await
+        }
+    }
 }
 
 /// An error that the server sent.
@@ -36,7 +52,7 @@ pub struct ServerError {
 impl Server {
     /// Returns all tools as the server writes them.
     pub async fn tools(mut self) -> anyhow::Result<Vec<Value>> {
-        let listed = tokio::time::timeout(DEADLINE, self.list()).await;
+        let listed = tokio::time::timeout(DEADLINE, with_note(self.list())).await;
         if let Self::Http(http) = &self {
             http.end().await;
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt as _, TryStreamExt as _};
 use http::Request;
@@ -20,6 +20,7 @@ use toolcrib_mcp::client::{Answer, Protocol, ServerMessage};
 use toolcrib_mcp::header::SESSION_HEADER;
 
 use super::MESSAGE;
+use crate::authoring::connection::{Trust, no_answer};
 use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -138,48 +139,47 @@ impl Http {
             .headers
             .get(CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let document = match is_stream {
+        let text = match is_stream {
             true => match from_stream(response.body, id).await? {
                 Some(answer) => return Ok(answer),
-                None => None,
+                None => String::new(),
             },
-            false => {
-                let text = text(response.body).await?;
-                match ServerMessage::read(&text, id) {
-                    Some(ServerMessage::Answer(answer)) => return Ok(answer),
-                    // Its id is null, if the server could not parse the request.
-                    Some(ServerMessage::OtherAnswer(Err(error))) => return Ok(Err(error)),
-                    Some(
-                        ServerMessage::OtherAnswer(Ok(_))
-                        | ServerMessage::Request(_)
-                        | ServerMessage::Notification,
-                    )
-                    | None => serde_json::from_str::<Value>(&text).ok(),
-                }
-            }
+            false => text(response.body).await?,
         };
-        match document {
+        match ServerMessage::read(&text, id) {
+            Some(ServerMessage::Answer(answer)) => Ok(answer),
+            // Its id is null, if the server could not parse the request.
+            Some(ServerMessage::OtherAnswer(Err(error))) => Ok(Err(error)),
+            Some(
+                ServerMessage::OtherAnswer(Ok(_))
+                | ServerMessage::Request(_)
+                | ServerMessage::Notification,
+            )
+            | None => Err(self.no_message(status, &text)),
+        }
+    }
+
+    /// The error for an answer that is no MCP message.
+    fn no_message(&self, status: StatusCode, text: &str) -> anyhow::Error {
+        if let Transport::Proxy { .. } = self.transport
+            && let Ok(document) = serde_json::from_str::<Value>(text)
+            && document["kind"] == "Status"
+        {
             // An answer of the API server: the user may not use the proxy, or the Service has no
             // pod.
-            Some(document)
-                if matches!(self.transport, Transport::Proxy { .. })
-                    && document["kind"] == "Status" =>
-            {
-                let message = document["message"].as_str().unwrap_or_default();
-                bail!("the API server answered {status}: {}", brief(message))
-            }
-            _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
-                bail!(
-                    "the server answered {status}: {}",
-                    credential_advice(&self.transport)
-                )
-            }
-            Some(document) => bail!(
-                "the server answered {status}, and no MCP message: {}; is it an MCP server?",
-                brief(&document.to_string())
-            ),
-            None => bail!(
+            let message = document["message"].as_str().unwrap_or_default();
+            return anyhow!("the API server answered {status}: {}", brief(message));
+        }
+        if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+            let advice = credential_advice(&self.transport);
+            return anyhow!("the server answered {status}: {advice}");
+        }
+        match brief(text.trim()) {
+            text if text.is_empty() => anyhow!(
                 "the server answered {status}, and no message: is this the URL of an MCP server?"
+            ),
+            text => anyhow!(
+                "the server answered {status}, and no MCP message: {text}; is it an MCP server?"
             ),
         }
     }
@@ -215,9 +215,7 @@ impl Http {
             Transport::Url { client, url } => {
                 let request = client.post(url.clone()).headers(headers);
                 let sent = request.body(message.to_owned()).send().await;
-                let response = sent
-                    .map_err(reqwest::Error::without_url)
-                    .with_context(|| format!("{url} cannot be asked"))?;
+                let response = sent.map_err(|error| no_answer(error, url, Trust::CaFile))?;
                 Ok(Response {
                     status: response.status(),
                     headers: response.headers().clone(),
