@@ -140,6 +140,19 @@ impl Document {
         operations
     }
 
+    /// Returns the paths whose item refers to nothing, each with the reference.
+    pub fn dangling_paths(&self) -> impl Iterator<Item = (&str, &str)> {
+        let paths = self.root.get("paths").and_then(Value::as_object);
+        let paths = paths.into_iter().flatten();
+        paths.filter_map(|(path, item)| Some((path.as_str(), self.dangling(item)?)))
+    }
+
+    /// Returns the reference of a value, if it leads nowhere or in a circle.
+    pub fn dangling<'v>(&self, value: &'v Value) -> Option<&'v str> {
+        let reference = value.get("$ref").and_then(Value::as_str)?;
+        self.followed(value).is_none().then_some(reference)
+    }
+
     fn parameters(&self, item: &Value, operation: &Value) -> Vec<Value> {
         let mut parameters: BTreeMap<(String, String), (usize, Value)> = BTreeMap::new();
         let of = |value: &Value| -> Vec<Value> {

@@ -19,6 +19,8 @@ mod surface;
 use std::collections::HashSet;
 use std::fmt;
 
+use indexmap::IndexMap;
+
 pub use document::parse;
 pub use options::{Address, Choice, SurfaceOptions};
 pub(crate) use schema::{cleaned, named, takes_anything};
@@ -55,6 +57,25 @@ impl fmt::Display for Remark {
             place => write!(f, "{kind}: {place}: {}", self.message),
         }
     }
+}
+
+/// Returns the remarks as lines. Remarks that differ in their place alone share one, but not with the
+/// remark on the whole document.
+pub(crate) fn lines<'r>(remarks: impl IntoIterator<Item = &'r Remark>) -> Vec<String> {
+    let mut places: IndexMap<(RemarkKind, &str, bool), Vec<&str>> = IndexMap::new();
+    for remark in remarks {
+        let key = (remark.kind, &*remark.message, remark.place.is_empty());
+        places.entry(key).or_default().push(&remark.place);
+    }
+    let line = |((kind, message, _), places): ((RemarkKind, &str, bool), Vec<&str>)| {
+        let line = Remark {
+            kind,
+            place: places.join(", "),
+            message: message.to_owned(),
+        };
+        line.to_string()
+    };
+    places.into_iter().map(line).collect()
 }
 
 /// Longest place in a remark, in bytes: one place of a foreign document may have many remarks.

@@ -132,6 +132,11 @@ impl Input<'_> {
             remarks.left_out(self.place, "the optional body, which is not JSON");
             return Ok(None);
         };
+        if let Some(reference) = self.document.dangling(&schema) {
+            return Err(format!(
+                "the schema of its body, {reference:?}, leads nowhere"
+            ));
+        }
         let shape = self
             .schemas
             .shape(&schema, remarks)
@@ -200,6 +205,9 @@ impl Input<'_> {
         remarks: &mut Remarks,
     ) -> Result<(), String> {
         let text = |key: &str| parameter.get(key).and_then(Value::as_str);
+        if let Some(reference) = self.document.dangling(parameter) {
+            return Err(format!("its parameter {reference:?} leads nowhere"));
+        }
         let (Some(name), Some(place)) = (text("name"), text("in")) else {
             return Err("has a parameter without name and place".to_owned());
         };

@@ -17,7 +17,7 @@ pub enum Address {
 }
 
 /// The requested operations: by tag, operationId, or `METHOD /path`; `*` matches any text.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     pub include: Vec<String>,
     pub exclude: Vec<String>,

@@ -26,13 +26,27 @@ pub struct GeneratedSurface {
 pub fn describe(document: &Document, wanted: &SurfaceOptions) -> Result<GeneratedSurface, String> {
     let mut remarks = Remarks::default();
     let (address, prefix) = address(document, wanted, &mut remarks)?;
+    for (path, reference) in document.dangling_paths() {
+        remarks.left_out(path, format!("{reference:?} leads nowhere"));
+    }
     let operations: Vec<Operation<'_>> = document
         .operations()
         .into_iter()
         .filter(|operation| wanted.choice.has(operation))
         .collect();
     if operations.is_empty() {
-        return Err("no operation is left: look at --include and --exclude".to_owned());
+        let is_chosen = wanted.choice != Choice::default();
+        return Err(match document.root.get("paths") {
+            _ if is_chosen => "no operation is left: look at --include and --exclude",
+            None => "has no paths: name the document that lists the service's operations",
+            Some(paths) if !paths.is_object() => {
+                "paths is no object: write `paths: {/fish: {get: {…}}}`"
+            }
+            Some(_) => {
+                "has no operation: below each path, write one for get, post or another method"
+            }
+        }
+        .to_owned());
     }
     let mut tools: Vec<(String, Value)> = Vec::new();
     let mut made: Vec<&Operation<'_>> = Vec::new();
@@ -77,9 +91,9 @@ pub fn describe(document: &Document, wanted: &SurfaceOptions) -> Result<Generate
         remarks.look("", look);
     }
     if tools.is_empty() {
-        let reasons: Vec<String> = remarks.0.iter().map(Remark::to_string).collect();
+        let reasons = super::lines(&remarks.0);
         return Err(format!(
-            "none of the operations can be a tool:\n{}",
+            "none of the operations can be a tool: correct these, or choose others\n{}",
             reasons.join("\n")
         ));
     }

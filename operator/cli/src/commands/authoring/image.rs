@@ -21,7 +21,7 @@ use crate::authoring::image::described::{Description, DescriptorFile, find};
 use crate::authoring::image::descriptor::{drift, for_review};
 use crate::authoring::image::registry::{Access, Image};
 use crate::authoring::mcp::tools::Drift;
-use crate::authoring::openapi::{Address, Remarks};
+use crate::authoring::openapi::{self, Address, Remarks};
 use crate::authoring::wrapped;
 use crate::cluster::tls;
 use crate::commands::authoring::review;
@@ -61,8 +61,8 @@ pub fn from_image(args: &FromImageArgs) -> Result<ExitCode, Failure> {
     if args.check {
         return Ok(ExitCode::from(u8::from(!drift.is_empty())));
     }
-    for remark in &remarks.0 {
-        eprintln!("{remark}");
+    for line in openapi::lines(&remarks.0) {
+        eprintln!("{line}");
     }
     if args.output == DescriptionForm::Descriptor {
         let text = serde_json::to_string_pretty(&surface["spec"]["descriptor"])

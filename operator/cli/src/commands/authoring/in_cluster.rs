@@ -12,7 +12,7 @@ use super::review::{Listing, SurfaceName};
 use crate::args::{ClusterArgs, DiscoverArgs, OperatorArgs};
 use crate::authoring::mcp::client::Server;
 use crate::authoring::mcp::http::PROXIED_ADVICE;
-use crate::authoring::openapi::Address;
+use crate::authoring::openapi::{self, Address};
 use crate::authoring::wrapped;
 use crate::authoring::wrapped::WRAPPED_PORT;
 use crate::cluster::{Conflicts, Session, StoredSurface, WithoutCluster};
@@ -80,8 +80,8 @@ fn apply(
         return Ok(ExitCode::SUCCESS);
     }
     let new = listing.new_remarks(&held.surface)?;
-    for remark in &new {
-        eprintln!("{remark}");
+    for line in openapi::lines(new.iter().copied()) {
+        eprintln!("{line}");
     }
     if !args.yes && (listing.loses() || !new.is_empty()) {
         return Err(Failure::Failed(anyhow::anyhow!(

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use toolcrib_compile::yaml;
 
 use crate::authoring::mcp::tools::{Drift, drift, normalized, remark_on};
-use crate::authoring::openapi::{Remark, RemarkKind, Remarks};
+use crate::authoring::openapi::{self, Remark, RemarkKind, Remarks};
 use crate::failure::Failure;
 use crate::print::{self, Document};
 use crate::sources;
@@ -101,8 +101,8 @@ impl Listing {
     }
 
     pub fn print_remarks(&self) {
-        for remark in &self.remarks.0 {
-            eprintln!("{remark}");
+        for line in openapi::lines(&self.remarks.0) {
+            eprintln!("{line}");
         }
     }
 
@@ -181,8 +181,9 @@ pub fn text(
     remarks: &Remarks,
 ) -> Result<String, Failure> {
     let mut document = Document::new(surface).with_comment(comment);
-    for remark in remarks.0.iter().filter(|it| it.kind == RemarkKind::Look) {
-        document = document.with_comment(remark.to_string());
+    let remarks = remarks.0.iter();
+    for line in openapi::lines(remarks.filter(|it| it.kind == RemarkKind::Look)) {
+        document = document.with_comment(line);
     }
     Ok(print::documents(&[document]).context("an object does not print as YAML")?)
 }

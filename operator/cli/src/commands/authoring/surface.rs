@@ -19,6 +19,11 @@ use crate::{
 
 pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {
     let shown = args.document.display().to_string();
+    if shown.starts_with("https://") || shown.starts_with("http://") {
+        return Err(Failure::usage(format_args!(
+            "{shown} is a URL, and a file is read here: download it with `curl --output openapi.json {shown}`, and name openapi.json"
+        )));
+    }
     let texts = sources::read(std::slice::from_ref(&args.document)).map_err(Failure::Usage)?;
     let [(_, text)] = texts.as_slice() else {
         return Err(Failure::usage(format_args!("{shown} is not one file")));
@@ -44,8 +49,8 @@ pub fn from_openapi(args: &FromOpenApiArgs) -> Result<ExitCode, Failure> {
                 + "\n"
         }
     };
-    for remark in &described.remarks {
-        eprintln!("{remark}");
+    for line in openapi::lines(&described.remarks) {
+        eprintln!("{line}");
     }
     print::to_stdout(&text).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
@@ -67,10 +72,9 @@ fn surface(described: &GeneratedSurface, document: &Path) -> Result<String, Fail
     let mut surface = Document::new(described.surface.clone()).with_comment(format!(
         "Made from {file}. Nobody may call its tools yet: a ToolGrant gives them."
     ));
-    for remark in &described.remarks {
-        if remark.kind == RemarkKind::Look {
-            surface = surface.with_comment(remark.to_string());
-        }
+    let remarks = described.remarks.iter();
+    for line in openapi::lines(remarks.filter(|it| it.kind == RemarkKind::Look)) {
+        surface = surface.with_comment(line);
     }
     documents.push(surface);
     Ok(print::documents(&documents).context("an object does not print as YAML")?)
