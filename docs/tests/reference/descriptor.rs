@@ -161,7 +161,7 @@ fn keys_that_are_read(source: &str) -> BTreeSet<String> {
 }
 
 /// Words in the readers that are not keys: values, rules of header names, parts of messages.
-const OTHER_WORDS: [&str; 24] = [
+const OTHER_WORDS: [&str; 25] = [
     "additionalProperties",
     "authorization",
     "connection",
@@ -178,9 +178,10 @@ const OTHER_WORDS: [&str; 24] = [
     "origin",
     "patternProperties",
     "properties",
-    "rename",
     "referer",
     "refused",
+    "rename",
+    "required",
     "spec",
     "text",
     "trailer",

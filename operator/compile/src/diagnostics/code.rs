@@ -195,6 +195,16 @@ codes! {
     cause "The inputSchema has no properties and does not say additionalProperties. Arguments that a schema does not declare never reach an HTTP service."
     cure "Declare the arguments under properties. Write `additionalProperties: true` if the service takes any, or `false` if it takes none."
 
+    /// `required` names an argument that `properties` do not describe.
+    RequiredNotDescribed: Warning, Spec,
+    cause "`required` of the inputSchema names an argument that its `properties` do not have. The model must send it, is not told what it is, and any value passes."
+    cure "Correct the name, or declare the argument under properties."
+
+    /// A part of the path looks like a placeholder of another notation, and is sent as it is written.
+    PathSentAsWritten: Warning, Spec,
+    cause "Many frameworks write a placeholder as `:id`; a descriptor writes it as `{id}`. All else in the path is sent to the service as it is."
+    cure "Write `{id}`, and declare the argument under properties."
+
     /// A text for the model holds characters that nobody sees; they are left out.
     HiddenCharacters: Warning, Spec,
     cause "The descriptor holds controls, marks that turn the direction of writing, joiners or tags: a reviewer does not see them, and a model reads them. They may have come with text that was copied, or hide instructions."

@@ -40,6 +40,7 @@ pub(super) fn http_call(
     refuse_headers(http, warnings)?;
     let method = method(http)?;
     let path = path(http, schema)?;
+    warnings.extend(other_placeholder(&path));
     let body = body(http)?;
     let body_key = body_key(http, method, body)?;
     Ok(HttpCall {
@@ -139,6 +140,14 @@ fn path(http: &Http, schema: &Value) -> Result<String, Finding> {
         }
     }
     Ok(path)
+}
+
+/// Warns of `:id`, which is a placeholder elsewhere.
+fn other_placeholder(path: &str) -> Option<Finding> {
+    let name = path.split('/').find_map(|part| part.strip_prefix(':'))?;
+    let message =
+        format!(":{name} is sent as it is written: for the argument {name} write {{{name}}}");
+    Some(Finding::new("http.path", Code::PathSentAsWritten, message))
 }
 
 fn body(http: &Http) -> Result<Option<BodyKind>, Finding> {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolcrib_bounds::arguments::{self, Arguments};
+use toolcrib_bounds::cut;
 use toolcrib_crds::decode_part;
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{HttpMethod, RawJson, Tier, Tool, Transport};
@@ -58,6 +59,8 @@ struct ToolDeclaration {
 
 /// Longest description, in bytes; every request carries the descriptions to the model.
 const MAX_DESCRIPTION: usize = 8 * 1024;
+/// Limits the bytes of an argument's name in a message.
+const MAX_NAME: usize = 64;
 
 fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<DescribedTool, Finding> {
     let place = ["spec", "descriptor", "tools", "[]"];
@@ -129,6 +132,9 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         .and_then(|http| without_arguments(http, &schema))
     {
         warnings.push(finding);
+    }
+    if http.is_some() {
+        warnings.extend(required_not_described(&schema));
     }
     Ok(DescribedTool {
         field: at.to_owned(),
@@ -205,6 +211,29 @@ fn without_arguments(http: &HttpCall, schema: &Value) -> Option<Finding> {
             ),
         )
     })
+}
+
+/// Warns of a tool that needs an argument without saying what it is.
+fn required_not_described(schema: &Value) -> Option<Finding> {
+    let mut others = schema.as_object()?.clone();
+    let required = others.remove("required")?;
+    let declared = Arguments::declared(&Value::Object(others));
+    if declared.open || !declared.patterns.is_empty() {
+        return None;
+    }
+    let mut names = required.as_array()?.iter().filter_map(Value::as_str);
+    let name = names.find(|name| !declared.names.contains(*name))?;
+    let known = declared.names.iter().map(String::as_str);
+    let cure = match Suggestions::default().nearest(name, known) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => "declare it under properties".to_owned(),
+    };
+    let name = cut(name, MAX_NAME);
+    Some(Finding::new(
+        "inputSchema.required",
+        Code::RequiredNotDescribed,
+        format!("names {name}, which properties do not have, so any value of it passes: {cure}"),
+    ))
 }
 
 /// Annotations that decide a tier, each in both spellings.
