@@ -436,6 +436,14 @@ fn reference(schema: &JSONSchemaProps, value: &Value) -> Option<String> {
 
 /// Describes the values that the field accepts, as an instruction.
 fn wanted(schema: &JSONSchemaProps, value: Option<&Value>) -> String {
+    let values = values_of(schema, value);
+    match (schema.type_.as_deref(), value) {
+        (Some("integer" | "number"), Some(Value::String(_))) => format!("{values}, without quotes"),
+        _ => values,
+    }
+}
+
+fn values_of(schema: &JSONSchemaProps, value: Option<&Value>) -> String {
     match &choices(schema)[..] {
         [] => {}
         [one] => return (*one).to_owned(),
@@ -506,7 +514,14 @@ mod tests {
     fn known_fields_lists_the_siblings_of_a_field() {
         assert_eq!(
             known_fields("ToolGrant", "spec.tools[0].alow"),
-            ["allow", "arguments", "descriptorDigest", "surface", "when"]
+            [
+                "allow",
+                "arguments",
+                "descriptorDigest",
+                "enforcement",
+                "surface",
+                "when"
+            ]
         );
         assert_eq!(
             known_fields("ToolGrant", "spec.tools[0].surface.nam"),
@@ -527,7 +542,7 @@ mod tests {
         check::<Surface>(
             "Surface",
             r#"{"service":{"name":"reed","port":"4000"}}"#,
-            r#"spec.service.port: is the text "4000": write a whole number from 1 to 65535"#,
+            r#"spec.service.port: is the text "4000": write a whole number from 1 to 65535, without quotes"#,
         );
         check::<Surface>(
             "Surface",

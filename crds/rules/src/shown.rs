@@ -21,8 +21,8 @@ pub struct Contradiction {
 }
 
 /// Merges a rule into the tool's schema: pinned arguments are left out, since the model need not
-/// write them, and the rule's schema narrows the others. The result has the same bytes for the same
-/// inputs. A `schema` that is no object is returned as it is.
+/// write them, and the rule's schema narrows the others, unless the rule is tried out. The result has
+/// the same bytes for the same inputs. A `schema` that is no object is returned as it is.
 pub fn shown_schema(schema: &str, rule: &Rule) -> Result<String, Contradiction> {
     if rule.schema().is_none() {
         return Ok(schema.to_owned());
@@ -33,6 +33,7 @@ pub fn shown_schema(schema: &str, rule: &Rule) -> Result<String, Contradiction> 
     let empty = Map::new();
     let narrower = rule
         .arguments()
+        .filter(|_| !rule.is_audit())
         .and_then(Value::as_object)
         .unwrap_or(&empty);
     let mut properties = object_of(root.remove("properties"));
@@ -190,6 +191,15 @@ fn choose(
     }
     members.remove("enum");
     members.remove("const");
+    if let Some(types) = members.get("type")
+        && !left.is_empty()
+    {
+        left.retain(|value| is_of(value, types));
+        if left.is_empty() {
+            let why = format!("no listed value has the type {types}");
+            return Err(contradiction(name, &why));
+        }
+    }
     match left.len() {
         0 => {
             return Err(contradiction(
@@ -201,6 +211,25 @@ fn choose(
         _ => members.insert("enum".to_owned(), left.into()),
     };
     Ok(())
+}
+
+/// Whether the value has one of the types of the keyword `type`. An unknown type is not checked.
+fn is_of(value: &Value, types: &Value) -> bool {
+    let is_one = |name: &Value| match name.as_str() {
+        Some("null") => value.is_null(),
+        Some("boolean") => value.is_boolean(),
+        Some("string") => value.is_string(),
+        Some("array") => value.is_array(),
+        Some("object") => value.is_object(),
+        Some("number") => value.is_number(),
+        // 7.0 is an integer too.
+        Some("integer") => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        Some(_) | None => true,
+    };
+    match types.as_array() {
+        Some(names) => names.iter().any(is_one),
+        None => is_one(types),
+    }
 }
 
 fn bounds_meet(name: &str, members: &Map<String, Value>) -> Result<(), Contradiction> {
