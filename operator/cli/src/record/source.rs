@@ -24,6 +24,13 @@ pub fn read(
     agent: Option<&str>,
     each: impl FnMut(Entry) -> Result<(), Failure>,
 ) -> Result<Statistics, Failure> {
+    if let (Some(since), Some(until)) = (args.since, args.until)
+        && since >= until
+    {
+        return Err(Failure::usage(format_args!(
+            "--since {since} is not before --until {until}, so no call is between them: write the earlier time for --since"
+        )));
+    }
     let mut sink = Sink {
         each,
         outcome: Ok(()),

@@ -124,7 +124,7 @@ impl Mediator {
             .context("cannot watch the mediator")?
             .is_some()
         {
-            bail!("the mediator ended before the program did");
+            bail!("the mediator ended before the program did: look at its log with --verbose");
         }
         terminate(&self.child)?;
         if let Ok(ended) = timeout(STOP_DEADLINE, self.child.wait()).await {
@@ -236,7 +236,11 @@ fn tail(log: &Path) -> String {
         file.seek(io::SeekFrom::Start(length.saturating_sub(TAIL)))?;
         let mut bytes = Vec::new();
         file.take(TAIL).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).trim().to_string())
+        let text = String::from_utf8_lossy(&bytes).trim().to_string();
+        Ok(match text.is_empty() {
+            true => format!("it wrote nothing; is it {PROGRAM}?"),
+            false => text,
+        })
     };
     read().unwrap_or_else(|error| format!("(no log: {error})"))
 }

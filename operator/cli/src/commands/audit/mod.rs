@@ -1,10 +1,12 @@
 //! `audit`: the calls of a record, one row each, or their numbers.
 //!
-//! Here: filtering, and printing as the lines come. Not here: reading ([`crate::record`]). [`columns`] has the rows, [`summary`]
-//! the numbers; [`verify`] is a verb of its own. Invariant: memory does not grow with the record.
+//! Here: filtering, and printing as the lines come. [`columns`] has the rows, [`summary`] the numbers,
+//! [`unknown`] the notes on names that the record does not have; [`verify`] is a verb of its own. Not
+//! here: reading ([`crate::record`]). Invariant: memory does not grow with the record.
 
 mod columns;
 mod summary;
+mod unknown;
 pub mod verify;
 
 use std::io::Write as _;
@@ -16,6 +18,7 @@ use self::columns::{
     CSV_CALL, HEADER, aligned, call_row, csv_call, csv_cell, csv_request, escaped, request_row,
 };
 use self::summary::{Summary, TOOL_HEADER};
+use self::unknown::NamesSeen;
 use crate::args::{AuditOutput, AuditQuery};
 use crate::failure::Failure;
 use crate::record::{self, Call, Entry, Outcome, Request};
@@ -33,8 +36,18 @@ pub fn audit(query: &AuditQuery) -> Result<ExitCode, Failure> {
     if report.is_closed() {
         return Ok(ExitCode::SUCCESS);
     }
+    let statistics = printed?;
+    report.names.print_notes(query);
     let is_table = query.output == AuditOutput::Table;
-    Ok(record::remarks(&query.record, &printed?, is_table))
+    Ok(record::remarks(&query.record, &statistics, is_table))
+}
+
+/// Whether the grant of a call is the one of `--grant`: NAME or NAMESPACE/NAME.
+fn is_grant(grant: &str, wanted: &str) -> bool {
+    match wanted.contains('/') {
+        true => grant == wanted,
+        false => grant.rsplit('/').next() == Some(wanted),
+    }
 }
 
 /// Filters entries, and prints or counts them as they come.
@@ -44,6 +57,7 @@ struct Report<'q> {
     has_header: bool,
     widths: Vec<usize>,
     summary: Summary,
+    names: NamesSeen,
     /// The first failure to print.
     failed: Option<std::io::Error>,
     out: std::io::BufWriter<std::io::Stdout>,
@@ -57,12 +71,16 @@ impl<'q> Report<'q> {
             has_header: false,
             widths: Vec::new(),
             summary: Summary::default(),
+            names: NamesSeen::new(query),
             failed: None,
             out: std::io::BufWriter::new(std::io::stdout()),
         }
     }
 
     fn entry(&mut self, entry: Entry) {
+        if let Entry::Call(call) = &entry {
+            self.names.add(call);
+        }
         match entry {
             Entry::Call(call) if self.wants(&call) => self.call(&call),
             Entry::Request(request) if self.wants_request(&request) => self.request(&request),
@@ -72,10 +90,9 @@ impl<'q> Report<'q> {
 
     fn wants(&self, call: &Call) -> bool {
         let query = self.query;
-        let grant = |wanted: &String| match &call.grant {
-            Some(grant) if wanted.contains('/') => grant == wanted,
-            Some(grant) => grant.rsplit('/').next() == Some(wanted),
-            None => false,
+        let grant = |wanted: &String| {
+            let grant = call.grant.as_ref();
+            grant.is_some_and(|grant| is_grant(grant, wanted))
         };
         self.query.record.includes(&call.when)
             && self.wants_agent(&call.namespace, &call.agent)
@@ -88,6 +105,7 @@ impl<'q> Report<'q> {
             && (!query.denied || call.outcome == Outcome::Denied)
             && (!query.failed || call.outcome == Outcome::Failed)
             && (!query.unsettled || call.is_unsettled())
+            && (!query.would_deny || call.would_deny.is_some())
     }
 
     fn wants_request(&self, request: &Request) -> bool {
@@ -99,7 +117,7 @@ impl<'q> Report<'q> {
             // A filter on calls leaves requests without them out.
             && query.tool.is_none()
             && query.grant.is_none()
-            && !(query.denied || query.failed || query.unsettled)
+            && !(query.denied || query.failed || query.unsettled || query.would_deny)
     }
 
     fn wants_agent(&self, namespace: &str, agent: &str) -> bool {
