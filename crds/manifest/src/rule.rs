@@ -16,6 +16,10 @@ pub struct Rule {
     /// the tool's own schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<RawJson>,
+    /// The rule is tried out: a call that `arguments` or `when` would refuse runs all the same, and the
+    /// record says so. A mediator that does not know the field refuses the call.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub audit: bool,
     /// Digest over the conditions in a versioned form (`r1:<hex>`). Names of grants are not in it:
     /// two grants with the same conditions have the same digest.
     pub digest: String,
@@ -43,11 +47,17 @@ pub struct Condition {
     pub message: String,
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl Rule {
     /// Returns whether every call meets the rule at any time.
     pub fn is_unconditional(&self) -> bool {
         let Self {
             arguments,
+            // A rule with nothing to try out is not written as one.
+            audit: _,
             digest: _,
             grant: _,
             not_after,

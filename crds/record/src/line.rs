@@ -126,6 +126,10 @@ pub struct IntentLine<'a> {
     /// conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<Cow<'a, str>>,
+    /// The code and the message with which the call would have been refused if the rule were not
+    /// tried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_deny: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,6 +301,10 @@ pub struct TraceCall {
     /// conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// The code and the message with which the call would have been refused if the rule were not
+    /// tried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_deny: Option<String>,
     /// True if the call was sent to a service.
     pub executed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ mod rule;
 mod shown;
 mod window;
 
-pub use decision::{Decision, Mismatch, Refusal, decide};
+pub use decision::{Coverage, Decision, Mismatch, Refusal, decide};
 pub use rule::{Condition, Defect, Rule};
 pub use shown::{Contradiction, shown_schema};
 pub use window::{Window, WindowState};

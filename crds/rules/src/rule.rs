@@ -14,11 +14,14 @@ pub struct Rule {
     digest: String,
     grant: GrantRef,
     window: Window,
+    is_audit: bool,
     /// Sorted by name.
-    pins: Vec<Pin>,
+    pub(crate) pins: Vec<Pin>,
     arguments: Option<Value>,
     /// The conditions on arguments as one schema, for a validator.
     schema: Option<String>,
+    /// The pinned arguments alone, of a rule that is tried out.
+    pins_schema: Option<String>,
     when: Vec<Condition>,
 }
 
@@ -62,6 +65,7 @@ impl Rule {
     pub fn read(rule: &manifest::Rule) -> Result<Self, Defect> {
         let manifest::Rule {
             arguments,
+            audit,
             digest,
             grant,
             not_after,
@@ -93,6 +97,8 @@ impl Rule {
                 .map(|(index, entry)| Condition::read(index, entry))
                 .collect::<Result<_, _>>()?,
             schema: schema(&pins, arguments.as_ref()),
+            pins_schema: schema(&pins, None).filter(|_| *audit),
+            is_audit: *audit,
             pins,
             arguments,
         })
@@ -105,6 +111,12 @@ impl Rule {
     /// The object that has the rule.
     pub fn grant(&self) -> &GrantRef {
         &self.grant
+    }
+
+    /// Returns whether the rule is tried out: what its schema and its `when` refuse runs all the same,
+    /// and is recorded. Its window and its pinned arguments hold.
+    pub fn is_audit(&self) -> bool {
+        self.is_audit
     }
 
     /// Returns whether the rule has no condition at all.
@@ -126,6 +138,11 @@ impl Rule {
     /// schema. `None`: any arguments meet the rule.
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
+    }
+
+    /// The values of pinned arguments alone as a JSON Schema, for a rule that is tried out.
+    pub fn pins_schema(&self) -> Option<&str> {
+        self.pins_schema.as_deref()
     }
 
     /// The names of the pinned arguments.

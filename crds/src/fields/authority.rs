@@ -44,6 +44,20 @@ pub struct ToolRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub when: Vec<ConditionRule>,
+    /// Whether `arguments.schema` and `when` refuse calls, or are tried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Enforcement>,
+}
+
+/// Whether the limits of an entry refuse calls. Left out: Enforce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::fields::documentation::field_speaks)]
+pub enum Enforcement {
+    /// A call outside of the limits is refused.
+    Enforce,
+    /// A call outside of `arguments.schema` or `when` runs, also one that another grant's limits
+    /// refuse, and the record has `would_deny`. Pinned arguments and times hold.
+    Audit,
 }
 
 /// A condition on a call of a tool.

@@ -22,7 +22,7 @@ use prometheus_client::registry::Registry;
 
 use labels::{
     CodeLabels, DialectLabels, FeedLabels, KeyLabels, KindLabels, ModelLabels, OutcomeLabels,
-    ProviderLabels, RequestLabels, ServiceLabels, SinkLabels, StateLabels, ToolLabels,
+    ProviderLabels, RequestLabels, ServiceLabels, SinkLabels, StateLabels, ToolLabel, ToolLabels,
 };
 pub use usage::{CallKind, UsageCounters};
 
@@ -48,6 +48,7 @@ pub struct Metrics {
     overhead: Histogram,
     rounds: Counter,
     tools_called: Family<ToolLabels, Counter>,
+    would_deny: Family<ToolLabel, Counter>,
     tool_seconds: Histograms<ServiceLabels>,
     models: Family<ModelLabels, Counter>,
     model_seconds: Histograms<ProviderLabels>,
@@ -84,6 +85,7 @@ impl Default for Metrics {
             overhead: Histogram::new(OVERHEAD_BUCKETS),
             rounds: Counter::default(),
             tools_called: Family::default(),
+            would_deny: Family::default(),
             tool_seconds: Family::new_with_constructor(waits),
             models: Family::default(),
             model_seconds: Family::new_with_constructor(waits),
@@ -122,6 +124,7 @@ impl Metrics {
         table::OVERHEAD_SECONDS.register(to, self.overhead.clone());
         table::ROUNDS.register(to, self.rounds.clone());
         table::TOOL_CALLS.register(to, self.tools_called.clone());
+        table::WOULD_DENY.register(to, self.would_deny.clone());
         table::TOOL_SECONDS.register(to, self.tool_seconds.clone());
         table::MODEL_CALLS.register(to, self.models.clone());
         table::MODEL_SECONDS.register(to, self.model_seconds.clone());
@@ -203,6 +206,8 @@ impl Metrics {
                         .get_or_create(&ToolLabels { tool, outcome }),
                 );
             }
+            let tool = tool.clone();
+            drop(self.would_deny.get_or_create(&ToolLabel { tool }));
             let service = service.clone();
             drop(self.tool_seconds.get_or_create(&ServiceLabels { service }));
         }
@@ -286,6 +291,12 @@ impl Metrics {
             outcome: outcome(code),
         };
         self.tools_called.get_or_create(&labels).inc();
+    }
+
+    /// Counts a call that ran only because a rule is tried out. `tool` is a name of the manifest.
+    pub fn would_deny(&self, tool: &str) {
+        let tool = tool.to_string();
+        self.would_deny.get_or_create(&ToolLabel { tool }).inc();
     }
 
     /// Observes the latency of a call that was sent to `service`.

@@ -168,6 +168,8 @@ rows! {
         "Hidden rounds: model replies whose managed calls the mediator answered";
     TOOL_CALLS = Counter "tool_calls" ["tool" Compiled, "outcome" Open(TOOL_OUTCOMES)]
         "Managed calls by tool of the manifest and outcome: ok, or the code that the model read";
+    WOULD_DENY = Counter "would_deny" ["tool" Compiled]
+        "Managed calls that ran since a rule of the tool has `enforcement: Audit`, and would have been refused";
     TOOL_SECONDS = Histogram "tool_seconds" ["service" Compiled]
         "Duration of calls that were sent to a service";
     MODEL_CALLS = Counter "model_calls" ["provider" Compiled, "outcome" Closed(MODEL_OUTCOMES)]

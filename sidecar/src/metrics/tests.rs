@@ -12,6 +12,7 @@ fn filled() -> String {
     metrics.request("openai_chat", 200, second);
     metrics.rounds(1);
     metrics.tool_call("desk.quote", Some("http_503"));
+    metrics.would_deny("desk.quote");
     metrics.tool_answered("desk", second);
     metrics.model_call("house", "ok", Some(second));
     metrics.feed_fetch("desk/tide", "ok");

@@ -278,6 +278,9 @@ fn count_call(app: &App, call: &TraceCall) {
         return;
     }
     app.metrics.tool_call(&call.name, code.as_deref());
+    if call.would_deny.is_some() && call.executed {
+        app.metrics.would_deny(&call.name);
+    }
     if let Some(service) = call.service.as_deref().filter(|_| call.executed) {
         let latency = Duration::from_millis(call.latency_ms);
         app.metrics.tool_answered(service, latency);

@@ -12,11 +12,22 @@ const NAMED: usize = 3;
 
 /// A call that may run.
 #[derive(Clone, Debug)]
-pub struct Decision<'r> {
+pub struct Decision<'r, E> {
     /// The rules that the call meets, in the order of the files. Never empty.
     pub met: Vec<&'r Rule>,
     /// Names and JSON texts of the arguments to add.
     pub filled: Vec<(&'r str, &'r str)>,
+    /// The refusal that the call would have had without rules that are tried out.
+    pub would_deny: Option<Refusal<E>>,
+}
+
+/// The conditions of a rule that one check covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Pinned arguments, schema and `when`.
+    All,
+    /// Pinned arguments alone: what holds of a rule that is tried out.
+    Pins,
 }
 
 /// The reason for which no rule allows a call.
@@ -92,17 +103,45 @@ impl Mismatch {
 /// Decides a call with these arguments, an object.
 ///
 /// `rules` are the ones that stand and whose window is open, in the order of the files. `meets` checks
-/// arguments against [`Rule::schema`] and [`Rule::when`], `fits` against the tool's own schema. If a rule is met by the
-/// arguments as they are, nothing is filled in. Otherwise the fewest pinned arguments are filled in
-/// with which a rule is met, unless two rules need different ones.
+/// arguments against [`Rule::schema`] and [`Rule::when`], or against [`Rule::pins_schema`]; `fits`
+/// against the tool's own schema. If a rule is met by the arguments as they are, nothing is filled in.
+/// Otherwise the fewest pinned arguments are filled in with which a rule is met, unless two rules need
+/// different ones.
 ///
-/// Checks each rule at most three times.
+/// All rules are first taken as enforced. If they refuse the call, a rule that is tried out allows it by
+/// its pinned arguments alone. So such a rule only adds to the calls that may run.
+///
+/// Checks each rule at most three times, and one that is tried out six times.
 pub fn decide<'r, E>(
+    rules: &[&'r Rule],
+    arguments: &Value,
+    mut meets: impl FnMut(&Rule, Coverage, &Value) -> Result<(), Mismatch>,
+    mut fits: impl FnMut(&Value) -> Result<(), E>,
+) -> Result<Decision<'r, E>, Refusal<E>> {
+    let all = |rule: &Rule, value: &Value| meets(rule, Coverage::All, value);
+    let refusal = match enforced(rules, arguments, all, &mut fits) {
+        Ok(decision) => return Ok(decision),
+        Err(refusal) => refusal,
+    };
+    let audits = rules.iter().copied().filter(|rule| rule.is_audit());
+    let audits: Vec<&Rule> = audits.collect();
+    if audits.is_empty() {
+        return Err(refusal);
+    }
+    let pins = |rule: &Rule, value: &Value| meets(rule, Coverage::Pins, value);
+    // An error names what the call lacks beyond the limits that are tried out.
+    enforced(&audits, arguments, pins, &mut fits).map(|decision| Decision {
+        would_deny: Some(refusal),
+        ..decision
+    })
+}
+
+fn enforced<'r, E>(
     rules: &[&'r Rule],
     arguments: &Value,
     mut meets: impl FnMut(&Rule, &Value) -> Result<(), Mismatch>,
     mut fits: impl FnMut(&Value) -> Result<(), E>,
-) -> Result<Decision<'r>, Refusal<E>> {
+) -> Result<Decision<'r, E>, Refusal<E>> {
     if rules.is_empty() {
         return Err(Refusal::NoRule);
     }
@@ -119,6 +158,7 @@ pub fn decide<'r, E>(
         return Ok(Decision {
             met,
             filled: Vec::new(),
+            would_deny: None,
         });
     }
     let mut attempts = Attempts::default();
@@ -149,6 +189,7 @@ pub fn decide<'r, E>(
                 .iter()
                 .map(|(name, pin)| (*name, pin.text.as_str()))
                 .collect(),
+            would_deny: None,
         });
     }
     if !possible.is_empty() {

@@ -5,13 +5,23 @@ use serde_json::{Value, json};
 use toolcrib_bounds::schema::Validator;
 use toolcrib_manifest as manifest;
 
-use super::{Decision, Mismatch, Refusal, decide};
+use super::{Coverage, Decision, Mismatch, Refusal, decide};
 use crate::Rule;
 
 /// A rule with these conditions; its grant is named like its digest.
 fn rule(name: &str, pin: &Value, arguments: Option<&Value>) -> Rule {
+    read(name, pin, arguments, false)
+}
+
+/// The same, tried out.
+fn audit(name: &str, pin: &Value, arguments: Option<&Value>) -> Rule {
+    read(name, pin, arguments, true)
+}
+
+fn read(name: &str, pin: &Value, arguments: Option<&Value>, is_audit: bool) -> Rule {
     let mut text = json!({
         "digest": name, "grant": {"namespace": "pond", "name": name}, "pin": pin,
+        "audit": is_audit,
     });
     if let Some(arguments) = arguments {
         text["arguments"] = arguments.clone();
@@ -21,8 +31,12 @@ fn rule(name: &str, pin: &Value, arguments: Option<&Value>) -> Rule {
     Rule::read(&read).expect("a readable rule")
 }
 
-fn meets(rule: &Rule, arguments: &Value) -> Result<(), Mismatch> {
-    let Some(schema) = rule.schema() else {
+fn meets(rule: &Rule, coverage: Coverage, arguments: &Value) -> Result<(), Mismatch> {
+    let schema = match coverage {
+        Coverage::All => rule.schema(),
+        Coverage::Pins => rule.pins_schema(),
+    };
+    let Some(schema) = schema else {
         return Ok(());
     };
     let validator = Validator::read(schema).map_err(|_| Mismatch::Unchecked)?;
@@ -33,7 +47,7 @@ fn decided<'r>(
     rules: &[&'r Rule],
     arguments: &Value,
     required: &[&str],
-) -> Result<Decision<'r>, Refusal<String>> {
+) -> Result<Decision<'r, String>, Refusal<String>> {
     decide(rules, arguments, meets, |arguments| {
         let missing = required.iter().find(|name| arguments.get(name).is_none());
         missing.map_or(Ok(()), |name| Err(format!("{name} is missing")))
@@ -44,13 +58,19 @@ fn decided<'r>(
 fn check(rules: &[Rule], arguments: Value, required: &[&str], expected: &str) {
     let rules: Vec<&Rule> = rules.iter().collect();
     let found = match decided(&rules, &arguments, required) {
-        Ok(Decision { met, filled }) => {
+        Ok(Decision {
+            met,
+            filled,
+            would_deny,
+        }) => {
             let met: Vec<&str> = met.iter().map(|rule| rule.digest()).collect();
             let filled: Vec<String> = filled
                 .iter()
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect();
-            format!("{} filled [{}]", met.join(" "), filled.join(" "))
+            let denied = would_deny.map(|refusal| format!(", would be {refusal:?}"));
+            let (met, filled) = (met.join(" "), filled.join(" "));
+            format!("{met} filled [{filled}]{}", denied.unwrap_or_default())
         }
         Err(refusal) => format!("{refusal:?}"),
     };
@@ -146,6 +166,36 @@ fn the_fewest_arguments_are_filled_in() {
 }
 
 #[test]
+fn a_rule_that_is_tried_out_allows_what_the_others_refuse() {
+    let small = json!({"properties": {"amount": {"maximum": 10}}});
+    let rules = [
+        rule("small", &json!({}), Some(&small)),
+        audit("trial", &json!({"account": "A1"}), Some(&small)),
+    ];
+    // A call that is within the limits is decided as if nothing were tried out.
+    check(&rules, json!({"amount": 1}), &[], "small filled []");
+    check(
+        &rules,
+        json!({"amount": 11}),
+        &[],
+        r#"trial filled [account="A1"], would be Unmet([Schema { message: "value is greater than the maximum of 10", path: "/amount", rule: "/allOf/1/properties/amount/maximum" }])"#,
+    );
+    // Its pinned argument and the tool's own schema hold.
+    check(
+        &rules[1..],
+        json!({"amount": 11, "account": "B1"}),
+        &[],
+        r#"Unmet([Pinned { name: "account" }])"#,
+    );
+    let refused = decided(
+        &[&rules[1]],
+        &json!({"amount": 11, "account": "A1"}),
+        &["note"],
+    );
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+#[test]
 fn an_unmet_schema_is_nearer_than_a_foreign_pin() {
     let rules = [
         rule("pin", &json!({"account": "A1"}), None),
@@ -173,20 +223,22 @@ fn arguments() -> impl Strategy<Value = Value> {
 
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
     let bound = proptest::option::of(("[abc]", 0..4_i64));
-    let one = (arguments(), bound).prop_map(|(pin, bound)| {
+    let one = (arguments(), bound, any::<bool>()).prop_map(|(pin, bound, is_audit)| {
         let schema =
             bound.map(|(name, maximum)| json!({"properties": {name: {"maximum": maximum}}}));
-        (pin, schema)
+        (pin, schema, is_audit)
     });
     proptest::collection::vec(one, 0..5).prop_map(|rules| {
         let rules = rules.into_iter().enumerate();
         rules
-            .map(|(at, (pin, schema))| rule(&format!("r{at}"), &pin, schema.as_ref()))
+            .map(|(at, (pin, schema, is_audit))| {
+                read(&format!("r{at}"), &pin, schema.as_ref(), is_audit)
+            })
             .collect()
     })
 }
 
-fn sent(arguments: &Value, decision: &Decision<'_>) -> Value {
+fn sent(arguments: &Value, decision: &Decision<'_, String>) -> Value {
     let mut sent = arguments.clone();
     for (name, text) in &decision.filled {
         sent[*name] = serde_json::from_str(text).expect("JSON");
@@ -195,16 +247,21 @@ fn sent(arguments: &Value, decision: &Decision<'_>) -> Value {
 }
 
 proptest! {
-    /// A rule is met exactly if its pins and bounds hold of what is sent.
+    /// A rule is met exactly if its pins and bounds hold of what is sent. Of a call that would be
+    /// denied, the rules that are tried out are met if their pins hold.
     #[test]
     fn an_allowed_call_meets_the_rules_that_are_named(rules in rules(), arguments in arguments()) {
         let all: Vec<&Rule> = rules.iter().collect();
         if let Ok(decision) = decided(&all, &arguments, &[]) {
             let sent = sent(&arguments, &decision);
             prop_assert!(!decision.met.is_empty());
-            for rule in &all {
-                let named = decision.met.iter().any(|met| std::ptr::eq(*met, *rule));
-                prop_assert_eq!(named, meets(rule, &sent).is_ok());
+            let (candidates, coverage): (Vec<&Rule>, Coverage) = match decision.would_deny {
+                Some(_) => (all.iter().copied().filter(|it| it.is_audit()).collect(), Coverage::Pins),
+                None => (all.clone(), Coverage::All),
+            };
+            for rule in candidates {
+                let named = decision.met.iter().any(|met| std::ptr::eq(*met, rule));
+                prop_assert_eq!(named, meets(rule, coverage, &sent).is_ok());
             }
         }
     }
@@ -220,6 +277,32 @@ proptest! {
         if let Ok(decision) = decided(&fewer, &arguments, &[]) {
             let sent = sent(&arguments, &decision);
             prop_assert!(decided(&all, &sent, &[]).is_ok());
+        }
+    }
+
+    /// A call that would be denied is the one that is denied if all rules are enforced.
+    #[test]
+    fn trying_out_changes_no_other_call(rules in rules(), arguments in arguments()) {
+        let enforced: Vec<Rule> = rules
+            .iter()
+            .map(|rule| {
+                let pins = rule.pins.iter().map(|pin| (pin.name.clone(), pin.value.clone()));
+                read(rule.digest(), &Value::Object(pins.collect()), rule.arguments(), false)
+            })
+            .collect();
+        let enforced: Vec<&Rule> = enforced.iter().collect();
+        let all: Vec<&Rule> = rules.iter().collect();
+        let digests = |decision: &Decision<'_, String>| -> Vec<String> {
+            decision.met.iter().map(|rule| rule.digest().to_owned()).collect()
+        };
+        match (decided(&all, &arguments, &[]), decided(&enforced, &arguments, &[])) {
+            (Ok(one), Ok(other)) => {
+                prop_assert_eq!(one.would_deny.as_ref(), None);
+                prop_assert_eq!(digests(&one), digests(&other));
+            }
+            (Ok(one), Err(refusal)) => prop_assert_eq!(one.would_deny, Some(refusal)),
+            (Err(_), Err(_)) => {}
+            (Err(one), Ok(_)) => prop_assert!(false, "{:?}", one),
         }
     }
 

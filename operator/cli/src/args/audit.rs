@@ -80,6 +80,9 @@ pub struct AuditQuery {
     /// Only calls that a person has to look at: they may have run, and their outcome is unknown
     #[arg(long, group = "outcome")]
     pub unsettled: bool,
+    /// Only calls that ran because a grant tries out its limits (`enforcement: Audit`)
+    #[arg(long, group = "outcome")]
+    pub would_deny: bool,
     /// Only calls that this grant allowed, as NAME or NAMESPACE/NAME
     #[arg(long, value_name = "NAME")]
     pub grant: Option<String>,

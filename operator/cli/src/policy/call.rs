@@ -26,6 +26,8 @@ pub struct Outcome {
     pub result: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    #[serde(rename = "wouldDeny", skip_serializing_if = "Option::is_none")]
+    pub would_deny: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,6 +128,10 @@ pub fn call(
                     let rule = live.allowed_by();
                     let by = rule.and_then(|rule| by_rule(compilation, tool, rule));
                     outcome.by = by.or(outcome.by.take());
+                    if let Some((code, message)) = rule.and_then(AllowedBy::would_deny) {
+                        outcome.would_deny = Some(code.to_string());
+                        outcome.because.push(format!("would be denied: {message}"));
+                    }
                     request(&live, &call)
                         .map_err(|failure| (failure.code.to_string(), failure.message))
                 });
@@ -178,6 +184,7 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
         result: Verdict::Denied,
         misspelt: misspelt.map(WhyNot::to_string),
         code: None,
+        would_deny: None,
         by: summary.map(|tool| by(tool.grant.kind, &tool.grant.key.name)),
         withheld,
         tier: summary.map(|tool| tool.tier.name().to_owned()),
@@ -200,7 +207,7 @@ fn closed(compilation: &Compilation, tool: &str, now: Timestamp) -> Option<Strin
 
 /// Names the object that has the rule.
 fn by_rule(compilation: &Compilation, tool: &str, allowed_by: &AllowedBy) -> Option<String> {
-    let AllowedBy { grant, rule } = allowed_by;
+    let AllowedBy { grant, rule, .. } = allowed_by;
     let summary = compilation.tools.iter().find(|one| one.name == tool)?;
     let rules = summary.rules.iter();
     let met = rules.into_iter().find(|summary| {

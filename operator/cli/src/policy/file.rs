@@ -59,12 +59,14 @@ pub struct Case {
 
 /// The expected outcome. Only the fields that are set are compared.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Expect {
     pub result: Verdict,
     /// The code in the result that the model reads: `permission_denied`, `schema_validation`,
     /// `condition_failed`, `ambiguous_arguments`.
     pub code: Option<String>,
+    /// The code that the model would read if the grant's limits were not tried out.
+    pub would_deny: Option<String>,
     /// The object that gives the tool: `ToolGrant/analyst-reads`, `ToolDefaults/default`.
     pub by: Option<String>,
     /// The diagnostic's code for which compile withholds the tool.
@@ -111,6 +113,7 @@ impl Expect {
             .chain([suspended])
             .collect();
         known("code", self.code.as_deref(), &codes)?;
+        known("wouldDeny", self.would_deny.as_deref(), &codes)?;
         let withheld: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
         known("withheld", self.withheld.as_deref(), &withheld)?;
         known("tier", self.tier.as_deref(), &Tier::ALL.map(Tier::name))?;

@@ -19,6 +19,7 @@ pub fn differences(expect: &Expect, actual: &Outcome) -> Vec<Difference> {
     let Expect {
         result,
         code,
+        would_deny,
         by,
         withheld,
         tier,
@@ -42,6 +43,7 @@ pub fn differences(expect: &Expect, actual: &Outcome) -> Vec<Difference> {
     compare("result", Some(&verdict(*result)), verdict(actual.result));
     for (field, expected, actual) in [
         ("code", code, &actual.code),
+        ("wouldDeny", would_deny, &actual.would_deny),
         ("by", by, &actual.by),
         ("withheld", withheld, &actual.withheld),
         ("tier", tier, &actual.tier),

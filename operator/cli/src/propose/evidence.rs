@@ -31,6 +31,7 @@ const LONGEST_SAMPLE: usize = 2 * 1024;
 pub struct Calls {
     pub succeeded: u64,
     pub failed: u64,
+    /// Denied, or run only because a grant tries out its limits.
     pub denied: u64,
     pub unknown: u64,
 }
@@ -42,6 +43,7 @@ impl Calls {
 
     fn add(&mut self, call: &Call) {
         let number = match call.outcome {
+            _ if call.would_deny.is_some() => &mut self.denied,
             // A result that was given without a call, such as that of a repeated one.
             Outcome::Ok if call.executed != Some(true) => return,
             Outcome::Ok => &mut self.succeeded,
@@ -112,7 +114,8 @@ impl Evidence {
         if self.pod.as_ref().is_none_or(|pod| call.pod < *pod) {
             self.pod = Some(call.pod.clone());
         }
-        let is_success = call.outcome == Outcome::Ok && call.executed == Some(true);
+        let is_success =
+            call.outcome == Outcome::Ok && call.executed == Some(true) && call.would_deny.is_none();
         let Some(offer) = offers.get(&call.tool) else {
             if is_success {
                 self.unoffered.add(&call.tool);

@@ -41,6 +41,8 @@ pub struct Call {
     /// `NAMESPACE/NAME` of the object that allowed the call.
     pub grant: Option<String>,
     pub rule: Option<String>,
+    /// Why the call would have been refused if its rule were not tried out.
+    pub would_deny: Option<String>,
     pub latency_ms: Option<u64>,
     /// The error message that the model read.
     pub message: Option<String>,
@@ -319,6 +321,7 @@ fn of_intent(intent: IntentLine<'_>) -> Call {
         read_only: Some(intent.read_only),
         grant: intent.grant.as_deref().map(grant_name),
         rule: intent.rule.as_deref().map(short),
+        would_deny: intent.would_deny.map(|it| it.into_owned()),
         latency_ms: None,
         message: None,
     }
@@ -352,6 +355,7 @@ fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
         read_only: call.read_only,
         grant: call.grant.as_ref().map(grant_name),
         rule: call.rule.as_deref().map(short),
+        would_deny: call.would_deny.clone(),
         latency_ms: Some(call.latency_ms),
     }
 }

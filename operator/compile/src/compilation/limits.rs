@@ -31,6 +31,7 @@ pub fn limits_of(rule: &Rule) -> String {
 fn words(rule: &Rule) -> String {
     let Rule {
         arguments,
+        audit,
         digest: _,
         grant: _,
         not_after,
@@ -38,7 +39,11 @@ fn words(rule: &Rule) -> String {
         pin,
         when,
     } = rule;
-    let mut parts: Vec<String> = pin.keys().map(|name| format!("{name} fixed")).collect();
+    let mut parts: Vec<String> = Vec::new();
+    if *audit {
+        parts.push("tried out".to_owned());
+    }
+    parts.extend(pin.keys().map(|name| format!("{name} fixed")));
     let schema = arguments.as_ref().map(|text| text.get());
     if let Some(Ok(Value::Object(schema))) = schema.map(serde_json::from_str) {
         parts.extend(of_schema(&schema));

@@ -415,6 +415,11 @@ codes! {
     cause "`extraEgress` adds to the NetworkPolicy of `egress: Declared`, and there is none."
     cure "Set `egress: Declared`, or remove `extraEgress`."
 
+    /// A grant tries out limits of a tool that another grant limits: neither refuses a call.
+    AuditLiftsLimits: Warning, Spec,
+    cause "Of a tool with several rules, a call runs if one rule lets it. A rule with `enforcement: Audit` lets calls run that its schema and conditions refuse, so the limits of other grants refuse nothing either."
+    cure "Remove `enforcement: Audit`, or the other grant, when the trial is over."
+
     /// The tool is Elevated: it is offered, and every call is denied until approvals exist.
     NeedsApproval: Warning, Spec,
     cause "The tool's annotations say that it is destructive or needs a confirmation, or `spec.tiers` says Elevated."

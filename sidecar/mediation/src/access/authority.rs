@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 use toolcrib_manifest::{Floor, FloorRules, Tier};
+use toolcrib_rules::Coverage;
 
 use crate::calls::call::ManagedCall;
 use crate::calls::outcome::{Certainty, ToolFailure, ToolOutcome};
@@ -192,7 +193,8 @@ impl Standing {
         tool.rules.iter().enumerate().filter(stands)
     }
 
-    /// Returns the first rule that the call meets; `None` if the tool has no rules.
+    /// Returns the first rule that the call meets, else the first one that is tried out and whose
+    /// pinned arguments it has; `None` if the tool has no rules.
     fn rule_met(
         &self,
         tool: &CatalogTool,
@@ -207,20 +209,34 @@ impl Standing {
             serde_json::from_str(text).expect("arguments were parsed when the call was read");
         let facts = tool.facts(now);
         let mut is_open = false;
+        let mut audit = None;
         for (_, rule) in self.rules(tool) {
             if !rule.rule.is_open(now) {
                 continue;
             }
             is_open = true;
-            if rule.check(&facts, &arguments, text).is_ok() {
-                return Ok(Some(AllowedBy::of(&rule.rule)));
+            let meets = |coverage| rule.check(coverage, &facts, &arguments, text).is_ok();
+            if meets(Coverage::All) {
+                return Ok(Some(AllowedBy::of(&rule.rule, None)));
+            }
+            if audit.is_none() && rule.rule.is_audit() && meets(Coverage::Pins) {
+                audit = Some(&rule.rule);
             }
         }
         let tool = call.name().to_string();
-        Err(match is_open {
+        let denial = match is_open {
             true => Denial::Unmet { tool },
             false => Denial::Closed { tool },
-        })
+        };
+        let Some(rule) = audit else {
+            return Err(denial);
+        };
+        // The words for the model, unless a rule that allowed the call has gone since it was read.
+        let would_deny = match call.would_deny() {
+            Some((code, message)) => (code, message.to_owned()),
+            None => (denial.code(), denial.to_string()),
+        };
+        Ok(Some(AllowedBy::of(rule, Some(would_deny))))
     }
 
     fn offer(&self, now: Timestamp) -> Offer {

@@ -123,13 +123,13 @@ fn decided<'o>(
     let rules: Vec<&Rule> = offered.rules().map(|it| &it.rule).collect();
     let facts = offered.catalog_tool().facts(now);
     // By address, since equal rules of several grants have the same digest.
-    let meets = |rule: &Rule, arguments: &Value| {
+    let meets = |rule: &Rule, coverage, arguments: &Value| {
         let found = offered.rules().find(|it| std::ptr::eq(&it.rule, rule));
         found.map_or(Err(Mismatch::Unchecked), |it| {
-            it.check(&facts, arguments, text)
+            it.check(coverage, &facts, arguments, text)
         })
     };
-    let decision = decide(&rules, arguments, meets, fits).map_err(|refusal| match refusal {
+    let refused = |refusal| match refusal {
         RulesRefusal::Arguments(rejected) => Refusal::from(rejected),
         RulesRefusal::NoRule => Refusal {
             code: ResultCode::PermissionDenied,
@@ -138,8 +138,14 @@ fn decided<'o>(
         },
         RulesRefusal::Ambiguous { names } => ambiguous(&names),
         RulesRefusal::Unmet(mismatches) => unmet(&mismatches),
-    })?;
-    let met = decision.met.first().copied().map(AllowedBy::of);
+    };
+    let decision = decide(&rules, arguments, meets, fits).map_err(refused)?;
+    let would_deny = decision.would_deny.map(|refusal| {
+        let Refusal { code, message, .. } = refused(refusal);
+        (code, message)
+    });
+    let met = decision.met.first();
+    let met = met.map(|rule| AllowedBy::of(rule, would_deny));
     let filled = decision.filled.into_iter();
     Ok((
         met,

@@ -133,6 +133,11 @@ impl ManagedCall {
         self.read_only
     }
 
+    /// The refusal that the call would have had when it was read if no rule were tried out.
+    pub(crate) fn would_deny(&self) -> Option<(ResultCode, &str)> {
+        self.allowed_by.as_ref()?.would_deny()
+    }
+
     /// The grant of the tool's entry; a tool with rules has one for each ([`crate::LiveTool`]).
     pub fn grant(&self) -> Option<&GrantRef> {
         self.grant.as_ref()

@@ -171,6 +171,10 @@ impl CallState {
                 None => tool.and_then(|tool| tool.tool.extension.grant.clone()),
             },
             rule: self.allowed_by.as_ref().map(|it| it.rule.clone()),
+            would_deny: self
+                .allowed_by
+                .as_ref()
+                .and_then(AllowedBy::would_deny_text),
             executed: answered.executed,
             duplicate: answered.duplicate,
             connection: answered.connection.as_ref().map(Into::into),

@@ -12,8 +12,9 @@ use toolcrib_manifest as manifest;
 use toolcrib_manifest::GrantRef;
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_rules::expression::Facts;
-use toolcrib_rules::{Mismatch, Rule};
+use toolcrib_rules::{Coverage, Mismatch, Rule};
 
+use crate::codes::ResultCode;
 use crate::tools::schema::{ArgumentsRejection, Names, Schema, Validators};
 
 /// A rule with the schema of its conditions on arguments.
@@ -22,6 +23,8 @@ pub(crate) struct GrantRule {
     pub(crate) rule: Rule,
     /// `None`: any arguments meet the rule.
     schema: Option<Schema>,
+    /// The pinned arguments alone, of a rule that is tried out. `None`: it has none.
+    pins: Option<Schema>,
     /// The patterns of each condition, by their numbers.
     patterns: Vec<Vec<Schema>>,
 }
@@ -32,14 +35,30 @@ pub struct AllowedBy {
     pub grant: GrantRef,
     /// Digest of the rule.
     pub rule: String,
+    /// The code and the message that the model would have read if no rule were tried out.
+    would_deny: Option<(ResultCode, String)>,
 }
 
 impl AllowedBy {
-    pub(crate) fn of(rule: &Rule) -> Self {
+    pub(crate) fn of(rule: &Rule, would_deny: Option<(ResultCode, String)>) -> Self {
         Self {
             grant: rule.grant().clone(),
             rule: rule.digest().to_owned(),
+            would_deny,
         }
+    }
+
+    /// The code and the message with which the call would have been refused if no rule were tried
+    /// out.
+    pub fn would_deny(&self) -> Option<(ResultCode, &str)> {
+        let (code, message) = self.would_deny.as_ref()?;
+        Some((*code, message))
+    }
+
+    /// The same in one text, for the record.
+    pub fn would_deny_text(&self) -> Option<String> {
+        let (code, message) = self.would_deny()?;
+        Some(format!("{code}: {message}"))
     }
 }
 
@@ -54,10 +73,12 @@ impl GrantRule {
             return None;
         }
         let rule = Rule::read(entry).ok()?;
-        let schema = match rule.schema() {
-            None => None,
-            Some(text) => Some(Schema::read(text, validators)?),
+        let read = |text: Option<&str>| match text {
+            None => Some(None),
+            Some(text) => Schema::read(text, validators).map(Some),
         };
+        let schema = read(rule.schema())?;
+        let pins = read(rule.pins_schema())?;
         let patterns = rule.when().iter().map(|condition| {
             let patterns = condition.expression.patterns().iter();
             let schemas = patterns.map(|it| json!({ "pattern": it }).to_string());
@@ -67,17 +88,22 @@ impl GrantRule {
             patterns: patterns.collect::<Option<_>>()?,
             rule,
             schema,
+            pins,
         })
     }
 
     /// Checks a call against the rule; `text` is the source of the arguments.
     pub(crate) fn check(
         &self,
+        coverage: Coverage,
         facts: &Facts<'_>,
         arguments: &Value,
         text: &str,
     ) -> Result<(), Mismatch> {
-        self.check_schema(arguments, text)?;
+        if coverage == Coverage::Pins {
+            return check_schema(self.pins.as_ref(), arguments, text);
+        }
+        check_schema(self.schema.as_ref(), arguments, text)?;
         if self.rule.when().is_empty() {
             return Ok(());
         }
@@ -108,24 +134,24 @@ impl GrantRule {
             }),
         }
     }
+}
 
-    fn check_schema(&self, arguments: &Value, text: &str) -> Result<(), Mismatch> {
-        let Some(schema) = &self.schema else {
-            return Ok(());
-        };
-        let checked = schema.check_arguments(arguments, text, Names::Unambiguous);
-        checked.map_err(|rejected| match rejected {
-            ArgumentsRejection::Unusable | ArgumentsRejection::TooLarge => Mismatch::Unchecked,
-            ArgumentsRejection::Rounded { number } => Mismatch::Rounded { number },
-            ArgumentsRejection::Invalid {
-                message,
-                path,
-                rule,
-            } => Mismatch::from(Rejection::Invalid {
-                message,
-                path,
-                rule,
-            }),
-        })
-    }
+fn check_schema(schema: Option<&Schema>, arguments: &Value, text: &str) -> Result<(), Mismatch> {
+    let Some(schema) = schema else {
+        return Ok(());
+    };
+    let checked = schema.check_arguments(arguments, text, Names::Unambiguous);
+    checked.map_err(|rejected| match rejected {
+        ArgumentsRejection::Unusable | ArgumentsRejection::TooLarge => Mismatch::Unchecked,
+        ArgumentsRejection::Rounded { number } => Mismatch::Rounded { number },
+        ArgumentsRejection::Invalid {
+            message,
+            path,
+            rule,
+        } => Mismatch::from(Rejection::Invalid {
+            message,
+            path,
+            rule,
+        }),
+    })
 }

@@ -25,6 +25,10 @@ pub(super) fn call_row(call: &Call) -> Vec<String> {
         Some(code) => code.clone(),
         None => call.outcome.name().to_owned(),
     };
+    let outcome = match &call.would_deny {
+        Some(_) => format!("{outcome}, would deny"),
+        None => outcome,
+    };
     let id = match call.call_id.is_empty() {
         true => &call.request_id,
         false => &call.call_id,
@@ -78,6 +82,7 @@ pub(super) const CSV_CALL: &[&str] = &[
     "tier",
     "grant",
     "rule",
+    "would_deny",
     "latency_ms",
     "arguments",
 ];
@@ -98,6 +103,7 @@ pub(super) fn csv_call(call: &Call) -> Vec<String> {
         text(&call.tier),
         text(&call.grant),
         text(&call.rule),
+        text(&call.would_deny),
         call.latency_ms
             .map_or_else(String::new, |it| it.to_string()),
         call.arguments.get().to_owned(),

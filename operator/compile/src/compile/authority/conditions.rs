@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use toolcrib_bounds::arguments::Arguments;
 use toolcrib_bounds::schema::{self, Rejection, Validator};
-use toolcrib_crds::{ArgumentRules, ConditionRule, ToolGrantSpec};
+use toolcrib_crds::{ArgumentRules, ConditionRule, Enforcement, ToolGrantSpec};
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{Condition, GrantRef, RawJson, Rule};
 use toolcrib_rules::expression::ExpressionFaultKind;
@@ -64,13 +64,30 @@ impl Conditions {
         field: &str,
         arguments: Option<&ArgumentRules>,
         when: &[ConditionRule],
+        enforcement: Option<Enforcement>,
         window: Window<'_>,
     ) -> Result<Self, Finding> {
         let within = join(field, "arguments");
         let limits = arguments.map(Limits::read).transpose();
         let limits = limits.map_err(|finding| finding.within(&within))?;
         let limits = limits.unwrap_or_default();
-        let conditions = Self::new(grant, limits, conditions_of(when), field, window)?;
+        let when = conditions_of(when);
+        let is_audit = match enforcement {
+            // Pinned arguments always hold, so there has to be something else to try out.
+            Some(Enforcement::Audit) => limits.arguments.is_some() || !when.is_empty(),
+            Some(Enforcement::Enforce) | None => false,
+        };
+        let rule = Rule {
+            arguments: limits.arguments,
+            audit: is_audit,
+            digest: String::new(),
+            grant,
+            not_after: window.not_after.map(str::to_owned),
+            not_before: window.not_before.map(str::to_owned),
+            pin: limits.pin,
+            when,
+        };
+        let conditions = Self::new(rule, field)?;
         let checked = conditions.schema_is_valid();
         checked.map_err(|finding| finding.within(&within))?;
         Ok(conditions)
@@ -90,25 +107,20 @@ impl Conditions {
                 "does not hold for feeds yet, so the grant's feeds are withheld: move them to a grant without times",
             ));
         }
-        Self::new(grant, Limits::default(), Vec::new(), "", window)
-    }
-
-    fn new(
-        grant: GrantRef,
-        limits: Limits,
-        when: Vec<Condition>,
-        field: &str,
-        window: Window<'_>,
-    ) -> Result<Self, Finding> {
-        let mut rule = Rule {
-            arguments: limits.arguments,
+        let rule = Rule {
+            arguments: None,
+            audit: false,
             digest: String::new(),
             grant,
-            not_after: window.not_after.map(str::to_owned),
-            not_before: window.not_before.map(str::to_owned),
-            pin: limits.pin,
-            when,
+            not_after: None,
+            not_before: None,
+            pin: BTreeMap::new(),
+            when: Vec::new(),
         };
+        Self::new(rule, "")
+    }
+
+    fn new(mut rule: Rule, field: &str) -> Result<Self, Finding> {
         rule.digest = digest(&rule);
         let read = ReadRule::read(&rule).map_err(|defect| {
             let message = defect.to_string();
@@ -348,6 +360,8 @@ fn digest(rule: &Rule) -> String {
     struct Deciding<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: &'a Option<RawJson>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        audit: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
         not_after: &'a Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -360,6 +374,7 @@ fn digest(rule: &Rule) -> String {
     }
     let Rule {
         arguments,
+        audit,
         digest: _,
         grant: _,
         not_after,
@@ -369,6 +384,7 @@ fn digest(rule: &Rule) -> String {
     } = rule;
     let text = canonical(&Deciding {
         arguments,
+        audit: *audit,
         not_after,
         not_before,
         pin,

@@ -222,6 +222,7 @@ fn of_object<'a>(
             &field,
             entry.arguments.as_ref(),
             &entry.when,
+            entry.enforcement,
             window,
         );
         rule(

@@ -8,7 +8,7 @@ use toolcrib_manifest::{
 };
 
 use super::offer::Offer;
-use super::rules::{MAX_RULES, ToolEntry, ToolRules};
+use super::rules::{LiftedLimits, MAX_RULES, ToolEntry, ToolRules};
 use crate::canonical::digest::entry_digest;
 use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
 use crate::compile::authority::policies::Policies;
@@ -104,6 +104,9 @@ pub(crate) fn tools<'r>(
                     let on_agent = Subject::new(Kind::Agent, agent);
                     work.found
                         .add(&on_agent, "spec.surfaces", Code::TooManyRules, message);
+                }
+                if let Some(lifted) = rules.lifted() {
+                    lifted_limits(&lifted, &canonical, work);
                 }
                 let (tool, summary) = lower(
                     canonical,
@@ -461,6 +464,22 @@ pub(crate) fn needs_approval(field: &str, tool: &str) -> Finding {
             "{tool} is Elevated: it is offered, and every call is denied, since this release has no approvals; if it is not that dangerous, its surface's owner can lower it in spec.tiers"
         ),
     )
+}
+
+/// Warns both objects of a tool whose limits one of them tries out.
+fn lifted_limits(lifted: &LiftedLimits, tool: &str, work: &mut Work) {
+    let LiftedLimits { audit, enforced } = lifted;
+    let [on_audit, on_enforced] = [audit, enforced].map(|it| Subject::new(it.kind, &it.key));
+    let of_audit = format!(
+        "{tool} is limited by {on_enforced} too, and while its limits are tried out here, calls outside of those run as well: remove enforcement: Audit to have both refuse"
+    );
+    let of_enforced = format!(
+        "{tool} may be called outside of these limits, since {on_audit} tries out its own: remove enforcement: Audit there to have both refuse"
+    );
+    for (subject, message) in [(on_audit, of_audit), (on_enforced, of_enforced)] {
+        let found = &mut work.found;
+        found.add(&subject, "spec.tools", Code::AuditLiftsLimits, message);
+    }
 }
 
 fn lower(

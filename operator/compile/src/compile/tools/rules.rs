@@ -37,6 +37,12 @@ fn rank(rule: &Rule) -> Rank<'_> {
     )
 }
 
+/// An object whose limits refuse nothing, since another one tries out limits of the same tool.
+pub(crate) struct LiftedLimits {
+    pub audit: GrantSource,
+    pub enforced: GrantSource,
+}
+
 /// The rules that give one tool: one for each grant and digest, at most [`MAX_RULES`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ToolRules<'r> {
@@ -57,6 +63,21 @@ impl<'r> ToolRules<'r> {
     /// Returns whether a rule is withheld without which the agent can do less.
     pub fn are_incomplete(&self) -> bool {
         self.dropped && !self.have_unconditional()
+    }
+
+    /// Returns the first rule that is tried out, and the first enforced one of another object: a call
+    /// that the latter refuses runs because of the former. `None` if there are not both.
+    pub fn lifted(&self) -> Option<LiftedLimits> {
+        if self.have_unconditional() {
+            return None;
+        }
+        let of = |is_audit: bool| {
+            let mut kept = self.kept.values();
+            let (kind, rule) = kept.find(|(_, rule)| rule.audit == is_audit)?;
+            Some(object_of(*kind, rule))
+        };
+        let (audit, enforced) = (of(true)?, of(false)?);
+        (audit != enforced).then_some(LiftedLimits { audit, enforced })
     }
 
     fn have_unconditional(&self) -> bool {
@@ -117,12 +138,16 @@ pub(crate) fn write(entries: &mut Vec<ToolEntry<'_>>) -> Vec<(String, bool)> {
     lost
 }
 
+fn object_of(kind: Kind, rule: &Rule) -> GrantSource {
+    GrantSource {
+        kind,
+        key: ObjectRef::new(rule.grant.namespace.clone(), rule.grant.name.clone()),
+    }
+}
+
 fn summary_of((kind, rule): (Kind, &Rule)) -> RuleSummary {
     RuleSummary {
-        grant: GrantSource {
-            kind,
-            key: ObjectRef::new(rule.grant.namespace.clone(), rule.grant.name.clone()),
-        },
+        grant: object_of(kind, rule),
         digest: rule.digest.clone(),
         limits: limits_of(rule),
         not_before: rule.not_before.clone(),
