@@ -19,6 +19,7 @@ use crate::pattern::{ENGINE_BYTES, ENGINE_CACHE_BYTES, MAX_PATTERNS, MAX_STATES}
 use graph::Graph;
 
 mod graph;
+pub mod keywords;
 mod outline;
 
 /// Limits the bytes of a schema. A larger one is a document rather than a tool's arguments, and

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolcrib_bounds::arguments::Arguments;
+use toolcrib_bounds::schema::keywords::{UnknownKeyword, keywords, other_type, unknown_keywords};
 use toolcrib_bounds::schema::{self, Rejection, Validator};
 use toolcrib_crds::{ArgumentRules, ConditionRule, Enforcement, ToolGrantSpec};
 use toolcrib_manifest::names::CLAW_ID;
@@ -152,6 +153,7 @@ impl Conditions {
             return Ok(());
         };
         cached(&[text], || {
+            self.has_known_keywords()?;
             let checked = schema::check(text);
             checked.map(drop).map_err(|defect| {
                 // The parts of `toolcrib_rules::Rule::schema`. A fault of the whole has no pointer.
@@ -165,6 +167,25 @@ impl Conditions {
                 Finding::new(short(&field), Code::InvalidCondition, defect.message)
             })
         })
+    }
+
+    /// Refuses a member that is no keyword: a validator ignores it, so it would limit nothing.
+    fn has_known_keywords(&self) -> Result<(), Finding> {
+        let Some(limits) = &self.rule.arguments else {
+            return Ok(());
+        };
+        match unknown_keywords(&value_of(limits), 1).pop() {
+            None => Ok(()),
+            Some(UnknownKeyword { pointer, name }) => {
+                let cure = match near::nearest(&name, keywords()) {
+                    Some(meant) => format!("did you mean {meant}?"),
+                    None => "correct the name, or remove it".to_owned(),
+                };
+                let message = format!("is no keyword of JSON Schema, so it limits nothing: {cure}");
+                let field = join("schema", &field_of(&pointer));
+                Err(Finding::new(short(&field), Code::InvalidCondition, message))
+            }
+        }
     }
 
     /// Checks that a tool with this schema can have the conditions. The finding's field is relative
@@ -206,6 +227,9 @@ impl Conditions {
                 let field = format!("{field}.{}", short(name));
                 return Err(not_in_schema(field, name, &declared));
             }
+        }
+        if let Some(finding) = limits_another_type(&narrower, &schema) {
+            return Err(finding);
         }
         let pins = self.rule.pin.iter();
         let pins: Map<String, Value> = pins
@@ -408,6 +432,26 @@ fn cached(texts: &[&str], check: impl FnOnce() -> Result<(), Finding>) -> Result
     }
     verdicts.insert(key, verdict.clone());
     verdict
+}
+
+/// Returns the finding for a keyword that limits values of another type than the argument's.
+fn limits_another_type(
+    narrower: &Map<String, Value>,
+    tool: &Map<String, Value>,
+) -> Option<Finding> {
+    let properties = |schema: &Map<String, Value>| match schema.get("properties") {
+        Some(Value::Object(properties)) => properties.clone(),
+        Some(_) | None => Map::new(),
+    };
+    let declared = properties(tool);
+    properties(narrower).into_iter().find_map(|(name, limits)| {
+        let (keyword, limited) = other_type(limits.as_object()?, declared.get(&name)?.as_object()?)?;
+        let field = join("schema.properties", &short(&format!("{name}.{keyword}")));
+        let message = format!(
+            "limits values of type {limited} alone, and the argument is of another type, so it limits nothing: write a keyword for its type"
+        );
+        Some(Finding::new(field, Code::InvalidCondition, message))
+    })
 }
 
 /// The arguments that a rule names, each with its field.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use toolcrib_bounds::arguments::{self, Arguments};
 use toolcrib_bounds::cut;
+use toolcrib_bounds::schema::keywords::{UnknownKeyword, keywords, unknown_keywords};
 use toolcrib_crds::decode_part;
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{HttpMethod, RawJson, Tier, Tool, Transport};
@@ -59,6 +60,8 @@ struct ToolDeclaration {
 
 /// Longest description, in bytes; every request carries the descriptions to the model.
 const MAX_DESCRIPTION: usize = 8 * 1024;
+/// Limits the unknown members of a schema that are compared with keywords.
+const MAX_MISSPELT: usize = 8;
 /// Limits the bytes of an argument's name in a message.
 const MAX_NAME: usize = 64;
 
@@ -98,6 +101,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
     }
     let schema =
         schema::check(input_schema.get()).map_err(|finding| finding.within("inputSchema"))?;
+    warnings.extend(misspelt_keywords(&schema));
     if let Some(found) = arguments::ambiguity(&schema, CLAW_ID) {
         let message = format!(
             "declares {:?}, which services could read as {:?}: rename or remove one",
@@ -211,6 +215,21 @@ fn without_arguments(http: &HttpCall, schema: &Value) -> Option<Finding> {
             ),
         )
     })
+}
+
+/// Warns of members of the schema that are probably misspelt keywords: a validator ignores them. Other
+/// members belong to other tools than this one.
+fn misspelt_keywords(schema: &Value) -> Vec<Finding> {
+    let mut suggestions = Suggestions::default();
+    let unknown = unknown_keywords(schema, MAX_MISSPELT).into_iter();
+    let misspelt = unknown.filter_map(|UnknownKeyword { pointer, name }| {
+        let meant = suggestions.nearest(&name, keywords())?;
+        let message =
+            format!("is no keyword of JSON Schema, and is ignored: did you mean {meant}?");
+        let field = schema::field(&pointer);
+        Some(Finding::new(field, Code::UnknownField, message).within("inputSchema"))
+    });
+    misspelt.collect()
 }
 
 /// Warns of a tool that needs an argument without saying what it is.
