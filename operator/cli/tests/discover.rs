@@ -161,6 +161,16 @@ fn the_credential_of_a_server_is_used_and_not_shown() {
         assert_eq!(object(&yaml)["spec"], spec);
         assert!(!yaml.contains("otter-token") && !text(&output.stderr).contains("otter-token"));
     }
+    fs::write(files.path().join("token"), "another\n").unwrap();
+    let refused = run(
+        files.path(),
+        &[&base[..], &["--token-file", "token"]].concat(),
+    );
+    let errors = text(&refused.stderr);
+    assert!(
+        errors.contains("401 Unauthorized: it refuses the credential of the file"),
+        "{errors}"
+    );
     let nobody = run(files.path(), &base);
     assert_eq!(nobody.status.code(), Some(1));
     assert!(
@@ -243,6 +253,10 @@ fn programs_that_are_no_mcp_server_are_reported() {
     };
     failed(&["/no/such/program"], "/no/such/program cannot be started");
     failed(&["true"], "the program");
+    failed(
+        &["sh", "-c", "read request; exit 3"],
+        "the program ended with exit status: 3",
+    );
 }
 
 /// A web service with its own form of `error` is not mistaken for an MCP server.

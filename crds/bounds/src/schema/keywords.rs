@@ -160,7 +160,12 @@ pub fn unknown_keywords(schema: &Value, limit: usize) -> Vec<UnknownKeyword> {
                     waiting.extend(items.map(|(index, it)| (child(&at, &index.to_string()), it)));
                 }
                 Value::Object(_) if SCHEMAS.contains(&name) => waiting.push((at, value)),
-                _ => {}
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::String(_)
+                | Value::Array(_)
+                | Value::Object(_) => {}
             }
         }
     }
@@ -180,7 +185,7 @@ pub fn other_type<'l>(
     let types: Vec<&str> = match schema.get("type")? {
         Value::String(one) => vec![one],
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
-        _ => return None,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
     };
     limits.keys().find_map(|keyword| {
         let limited = limited_type(keyword)?;

@@ -12,7 +12,7 @@ use toolcrib_compile::{
     given_tools, suspended,
 };
 use toolcrib_crds::{Agent, ConditionType, StateReason};
-use toolcrib_manifest::Mode;
+use toolcrib_manifest::{Mode, Tier};
 use toolcrib_rules::{Window, WindowState};
 
 use crate::print::Output;
@@ -242,7 +242,8 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
     if explanation.tools.is_empty() {
         text.push_str("no tools\n");
     } else {
-        let limited = explanation.tools.iter().any(|tool| tool.limits.is_some());
+        let is_limited = |tool: &GivenTool| tool.limits.is_some() || is_denied(tool);
+        let limited = explanation.tools.iter().any(is_limited);
         let row = |tool: &GivenTool| {
             let by = given_by(&tool.by, tool.selected_by.as_deref());
             let texts = [&*tool.name, tool.tier, tool.credential, &by];
@@ -366,7 +367,8 @@ fn one(
 ) -> anyhow::Result<(String, ExitCode)> {
     let answer = explain_tool(&objects.loaded.inputs, compilation, name);
     let now = args.now.unwrap_or_else(Timestamp::now);
-    let is_usable = answer.how.as_ref().is_some_and(|how| is_open(how, now));
+    let is_usable = |how: &GivenTool| is_open(how, now) && !is_denied(how);
+    let is_usable = answer.how.as_ref().is_some_and(is_usable);
     let code = ExitCode::from(u8::from(!is_usable));
     let text = match args.output {
         Output::Table => one_text(&answer, now),
@@ -375,8 +377,16 @@ fn one(
     Ok((text, code))
 }
 
+/// Whether every call of the tool is denied, since its tier needs an approval.
+fn is_denied(tool: &GivenTool) -> bool {
+    tool.tier == Tier::Elevated.name()
+}
+
 /// Returns the limits of the tool, and that no rule of it is in its time.
 fn limits_at(tool: &GivenTool, now: Timestamp) -> String {
+    if is_denied(tool) {
+        return "every call is denied: needs an approval".to_owned();
+    }
     let limits = tool.limits.as_deref().unwrap_or("-");
     let mut closed = tool.rules.iter().filter_map(|rule| closed(rule, now));
     match (is_open(tool, now), closed.next()) {
@@ -427,6 +437,9 @@ fn one_text(answer: &ToolExplanation, now: Timestamp) -> String {
     let ToolExplanation { agent, tool, .. } = answer;
     let lines: Vec<String> = match &answer.how {
         Some(how) => [match is_open(how, now) {
+            _ if is_denied(how) => format!(
+                "{tool} is offered to {agent}, and every call is denied: its tier needs an approval, and this release has none"
+            ),
             true => format!("{tool} is given to {agent}"),
             false => format!("{tool} is given to {agent}, but not at {now}"),
         }]

@@ -154,7 +154,7 @@ fn named(mut entry: Entry, pod: &PodFacts) -> Entry {
 pub fn remarks(args: &RecordArgs, statistics: &Statistics, reaches: bool) -> ExitCode {
     if statistics.broken > 0 {
         let lines = count(statistics.broken as usize, "line");
-        eprintln!("note: {lines} could not be read, as a kill leaves one");
+        eprintln!("note: {lines} could not be read: cut off by a kill, or not of the record");
     }
     if statistics.missed > 0 {
         let lines = count(statistics.missed as usize, "line");

@@ -238,7 +238,7 @@ fn tail(log: &Path) -> String {
         file.take(TAIL).read_to_end(&mut bytes)?;
         let text = String::from_utf8_lossy(&bytes).trim().to_string();
         Ok(match text.is_empty() {
-            true => format!("it wrote nothing; is it {PROGRAM}?"),
+            true => format!("it wrote nothing: name {PROGRAM} with --sidecar"),
             false => text,
         })
     };

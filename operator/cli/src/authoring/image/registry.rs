@@ -178,15 +178,15 @@ impl Registry {
             ..ClientConfig::default()
         })?;
         let reference = access.reference;
+        let registry = reference.registry();
         let token = client
             .auth(&reference, &access.auth, RegistryOperation::Pull)
             .await
-            .map_err(|error| match error {
-                Library::RequestError(error) => {
-                    no_answer(error, reference.registry(), Trust::Machine)
+            .map_err(|error| {
+                if let Library::RequestError(error) = error {
+                    return no_answer(error, registry, Trust::Machine);
                 }
-                error => library_error(error)
-                    .context(format!("{} does not let you in", reference.registry())),
+                library_error(error).context(format!("{registry} does not let you in"))
             })?;
         Ok(Self {
             client,

@@ -171,7 +171,10 @@ impl Http {
             return anyhow!("the API server answered {status}: {}", brief(message));
         }
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            let advice = credential_advice(&self.transport);
+            let advice = match self.headers.is_empty() {
+                true => credential_advice(&self.transport),
+                false => "it refuses the credential of the file that you named: correct it there",
+            };
             return anyhow!("the server answered {status}: {advice}");
         }
         match brief(text.trim()) {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::Stdio as Pipe;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -10,9 +11,12 @@ use toolcrib_mcp::client::{Answer, ServerMessage};
 
 use super::MESSAGE;
 
+/// Limit on waiting for a program that has closed its output.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 pub struct Stdio {
     /// The child process, which is killed on drop.
-    _process: Child,
+    process: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -31,7 +35,7 @@ impl Stdio {
             bail!("the program has no pipes");
         };
         Ok(Self {
-            _process: process,
+            process,
             stdin,
             stdout: BufReader::new(stdout),
         })
@@ -51,7 +55,14 @@ impl Stdio {
             let limit = u64::try_from(MESSAGE)?;
             let mut bounded = (&mut self.stdout).take(limit);
             bounded.read_until(b'\n', &mut line).await?;
-            ensure!(!line.is_empty(), "the program ended");
+            if line.is_empty() {
+                // A program may close its output and run on; it is killed on drop.
+                let ended = tokio::time::timeout(FAREWELL, self.process.wait()).await;
+                match ended {
+                    Ok(status) => bail!("the program ended with {}", status?),
+                    Err(_) => bail!("the program closed its standard output"),
+                }
+            }
             ensure!(
                 line.ends_with(b"\n") || line.len() < MESSAGE,
                 "the program's answer is too long"
