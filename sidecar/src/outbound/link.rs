@@ -127,7 +127,7 @@ impl Link {
                             Err(_) => return,
                             Ok(()) => asked,
                         },
-                        () = self.models.refused() => asked,
+                        () = self.models.key_change() => asked,
                         answer = asking => self.apply(&mut progress, answer, asked),
                     }
                 }

@@ -86,8 +86,8 @@ pub struct ModelStream {
 #[derive(Debug)]
 pub struct ModelClient {
     pool: Mutex<KeyPool>,
-    /// Wakes the link when a key was refused.
-    refused: Notify,
+    /// Wakes the link when a key was refused, or taken again.
+    key_change: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -195,14 +195,14 @@ impl ModelClient {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             pool: Mutex::default(),
-            refused: Notify::new(),
+            key_change: Notify::new(),
             metrics,
         }
     }
 
-    /// Resolves after a provider has refused a key.
-    pub async fn refused(&self) {
-        self.refused.notified().await;
+    /// Resolves after a provider has refused a key, or has taken one that it refused before.
+    pub async fn key_change(&self) {
+        self.key_change.notified().await;
     }
 
     /// Returns those of the providers that refuse every key, with the reason.
@@ -333,10 +333,11 @@ impl ModelClient {
                     Err(_) => (timed_out(candidate), Outcome::Fine),
                 };
                 request.awaited.end();
-                self.pool()
-                    .settle(&candidate.provider, &lease, outcome, Instant::now());
-                if outcome.retires_the_key() {
-                    self.refused.notify_one();
+                let changed =
+                    self.pool()
+                        .settle(&candidate.provider, &lease, outcome, Instant::now());
+                if changed {
+                    self.key_change.notify_one();
                 }
                 let (label, served) = match &attempt {
                     Attempt::Served(_) => ("ok", Some(began.elapsed())),
@@ -445,7 +446,7 @@ impl ModelClient {
                         first,
                         rest: response,
                     };
-                    (Attempt::Served(begun), Outcome::Fine)
+                    (Attempt::Served(begun), Outcome::Accepted)
                 }
                 Err(error) => failed(ModelError::broken_off(&error, response.url())),
             };
@@ -480,12 +481,14 @@ fn label(error: &ModelError, outcome: Outcome) -> &'static str {
         (Outcome::Rejected | Outcome::Unsendable, _) => "unauthorized",
         (Outcome::QuotaExhausted { .. }, _) => "quota_exhausted",
         (Outcome::RateLimited { .. }, _) => "rate_limited",
-        (Outcome::Fine, ModelError::Http(failure)) if failure.status >= 500 => "server_error",
-        (Outcome::Fine, ModelError::Http(_)) => "refused",
-        (Outcome::Fine, ModelError::Unreachable { .. }) => "unreachable",
-        (Outcome::Fine, ModelError::Timeout { .. }) => "timeout",
-        (Outcome::Fine, ModelError::TooLarge) => "too_large",
-        (Outcome::Fine, ModelError::NoUsableKey(_)) => "no_usable_key",
+        (Outcome::Fine | Outcome::Accepted, ModelError::Http(failure)) if failure.status >= 500 => {
+            "server_error"
+        }
+        (Outcome::Fine | Outcome::Accepted, ModelError::Http(_)) => "refused",
+        (Outcome::Fine | Outcome::Accepted, ModelError::Unreachable { .. }) => "unreachable",
+        (Outcome::Fine | Outcome::Accepted, ModelError::Timeout { .. }) => "timeout",
+        (Outcome::Fine | Outcome::Accepted, ModelError::TooLarge) => "too_large",
+        (Outcome::Fine | Outcome::Accepted, ModelError::NoUsableKey(_)) => "no_usable_key",
     }
 }
 

@@ -2,7 +2,9 @@
 //! is an argument.
 //!
 //! 401 and an exhausted quota retire a key, 429 cools it down; a 403 for content does not concern
-//! the key. A rotated secret is a new key, even with the same id.
+//! the key. A retired key is tried again after seconds, and after longer pauses if it is refused again:
+//! the provider may have been wrong, or its bill paid. Until it is accepted, the provider counts as
+//! refusing it. A rotated secret is a new key, even with the same id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,9 +20,11 @@ const LONGEST_COOLING: Duration = Duration::from_secs(120);
 const SHORTEST_COOLING: Duration = Duration::from_secs(1);
 /// Cooling after a 429 without `Retry-After`.
 const USUAL_COOLING: Duration = Duration::from_secs(10);
-/// Time after which a retired key is tried again: the provider may have been wrong, or its bill
-/// paid, and an agent must not stay down until its pod is restarted.
-const RETIREMENT: Duration = Duration::from_secs(600);
+/// Time after which a retired key is tried for the first time. Each further refusal doubles it.
+const SHORTEST_RETIREMENT: Duration = Duration::from_secs(5);
+const LONGEST_RETIREMENT: Duration = Duration::from_secs(600);
+/// Time after its last refusal at which a key is forgotten: it may have been rotated.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
 
 /// The key for one attempt at a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +50,9 @@ impl Lease {
 /// The result of an attempt, as far as it concerns the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// The provider served the request with the key.
+    Accepted,
+    /// The answer says nothing about the key, or there was none.
     Fine,
     Rejected,
     /// The key has bytes that no header can carry, so it was not sent.
@@ -96,19 +103,11 @@ impl Outcome {
     /// True if another key of the provider should be tried.
     pub fn spends_the_key(self) -> bool {
         match self {
-            Outcome::Fine => false,
+            Outcome::Accepted | Outcome::Fine => false,
             Outcome::Rejected
             | Outcome::Unsendable
             | Outcome::QuotaExhausted { .. }
             | Outcome::RateLimited { .. } => true,
-        }
-    }
-
-    /// True if the key is of no use until it or the provider's account changes.
-    pub fn retires_the_key(self) -> bool {
-        match self {
-            Outcome::Rejected | Outcome::Unsendable | Outcome::QuotaExhausted { .. } => true,
-            Outcome::Fine | Outcome::RateLimited { .. } => false,
         }
     }
 }
@@ -144,6 +143,8 @@ pub struct KeyPool {
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     until: Instant,
+    /// The whole time of the rest.
+    pause: Duration,
     refusal: KeyRefusal,
 }
 
@@ -155,6 +156,14 @@ impl Rest {
                 true
             }
             KeyRefusal::RateLimited => false,
+        }
+    }
+
+    /// True if the last answer about the key still counts.
+    fn is_known(&self, now: Instant) -> bool {
+        match self.is_retired() {
+            true => self.until + FORGOTTEN > now,
+            false => self.until > now,
         }
     }
 }
@@ -197,19 +206,31 @@ impl KeyPool {
         })
     }
 
-    /// Returns why the provider can serve no request until its keys change; `None`: a key is usable,
-    /// or was only used too often.
+    /// Returns why the provider refuses every key; `None`: it may take one, or only had too many
+    /// requests. A key that is due to be tried again counts as refused until it is accepted.
     pub fn refusal(&self, name: &str, provider: &Provider, now: Instant) -> Option<NoUsableKey> {
-        let none = self.lease(name, provider, now).err()?;
-        let retired = none.retry_after.is_none() && !none.refusals.is_empty();
-        retired.then_some(none)
+        let keys = match provider.auth {
+            ProviderAuth::None => return None,
+            ProviderAuth::Bearer | ProviderAuth::XApiKey => &provider.keys,
+        };
+        let refusals = keys.iter().map(|key| {
+            let slot = (name.to_string(), key.id.clone(), key.secret.clone());
+            let rest = self.resting.get(&slot);
+            let rest = rest.filter(|rest| rest.is_retired() && rest.is_known(now))?;
+            Some(rest.refusal)
+        });
+        let refusals: BTreeSet<KeyRefusal> = refusals.collect::<Option<_>>()?;
+        (!refusals.is_empty()).then_some(NoUsableKey {
+            retry_after: None,
+            refusals,
+        })
     }
 
     pub fn counts(&self, name: &str, provider: &Provider, now: Instant) -> KeyCounts {
         let mut counts = KeyCounts::default();
         for key in &provider.keys {
             let slot = (name.to_string(), key.id.clone(), key.secret.clone());
-            match self.resting.get(&slot).filter(|rest| rest.until > now) {
+            match self.resting.get(&slot).filter(|rest| rest.is_known(now)) {
                 None => counts.usable += 1,
                 Some(rest) if rest.is_retired() => counts.retired += 1,
                 Some(_) => counts.cooling += 1,
@@ -218,18 +239,31 @@ impl KeyPool {
         counts
     }
 
-    pub fn settle(&mut self, name: &str, lease: &Lease, outcome: Outcome, now: Instant) {
-        // Keys that have rested long enough are forgotten, including rotated ones.
-        self.resting.retain(|_, rest| rest.until > now);
+    /// Notes an answer. Returns whether the provider now refuses a key that it took before, or takes one
+    /// that it refused.
+    pub fn settle(&mut self, name: &str, lease: &Lease, outcome: Outcome, now: Instant) -> bool {
+        self.resting.retain(|_, rest| rest.is_known(now));
         let Lease::Key { id, secret } = lease else {
-            return;
+            return false;
+        };
+        let slot = (name.to_string(), id.clone(), secret.clone());
+        let before = self.resting.get(&slot).filter(|rest| rest.is_retired());
+        // Requests that ran together are refused together: that is one refusal.
+        let retirement = match before {
+            None => SHORTEST_RETIREMENT,
+            Some(rest) if rest.until > now => rest.pause,
+            Some(rest) => (rest.pause * 2).min(LONGEST_RETIREMENT),
         };
         let (refusal, pause) = match outcome {
-            Outcome::Fine => return,
-            Outcome::Rejected => (KeyRefusal::Rejected, RETIREMENT),
-            Outcome::Unsendable => (KeyRefusal::Unsendable, RETIREMENT),
+            Outcome::Fine => return false,
+            Outcome::Accepted => {
+                let rest = self.resting.remove(&slot);
+                return rest.is_some_and(|rest| rest.is_retired());
+            }
+            Outcome::Rejected => (KeyRefusal::Rejected, retirement),
+            Outcome::Unsendable => (KeyRefusal::Unsendable, LONGEST_RETIREMENT),
             Outcome::QuotaExhausted { status } => {
-                (KeyRefusal::QuotaExhausted { status }, RETIREMENT)
+                (KeyRefusal::QuotaExhausted { status }, retirement)
             }
             Outcome::RateLimited { retry_after } => {
                 let pause = retry_after.unwrap_or(USUAL_COOLING);
@@ -239,10 +273,11 @@ impl KeyPool {
         };
         let rest = Rest {
             until: now + pause,
+            pause,
             refusal,
         };
-        let slot = (name.to_string(), id.clone(), secret.clone());
-        self.resting.insert(slot, rest);
+        let before = self.resting.insert(slot, rest);
+        rest.is_retired() && !before.is_some_and(|before| before.is_retired())
     }
 }
 
@@ -359,7 +394,39 @@ mod tests {
         assert!(pool.lease("barn", &old, now).is_ok());
         let rotated = provider(&[("a", "after")], ProviderAuth::XApiKey);
         assert!(pool.lease("house", &rotated, now).is_ok());
-        assert!(pool.lease("house", &old, now + RETIREMENT).is_ok());
+        assert!(pool.lease("house", &old, now + SHORTEST_RETIREMENT).is_ok());
+    }
+
+    #[test]
+    fn a_key_that_is_refused_again_rests_longer_until_it_is_accepted() {
+        let house = provider(&[("a", "key-a")], ProviderAuth::Bearer);
+        let mut pool = KeyPool::default();
+        let mut now = Instant::now();
+        let lease = pool.lease("house", &house, now).unwrap();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            // Two requests that ran together.
+            pool.settle("house", &lease, Outcome::Rejected, now);
+            pool.settle("house", &lease, Outcome::Rejected, now);
+            let begun = now;
+            while pool.lease("house", &house, now).is_err() {
+                now += Duration::from_secs(1);
+            }
+            pauses.push((now - begun).as_secs());
+            // It may be tried, and counts as refused.
+            assert!(pool.refusal("house", &house, now).is_some());
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
+        pool.settle("house", &lease, Outcome::Fine, now);
+        assert!(pool.refusal("house", &house, now).is_some());
+        pool.settle("house", &lease, Outcome::Accepted, now);
+        assert_eq!(pool.refusal("house", &house, now), None);
+        pool.settle("house", &lease, Outcome::Rejected, now);
+        assert!(
+            pool.lease("house", &house, now + SHORTEST_RETIREMENT)
+                .is_ok()
+        );
+        assert!(pool.refusal("house", &house, now + FORGOTTEN * 2).is_none());
     }
 
     #[test]
