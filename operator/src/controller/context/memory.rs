@@ -17,8 +17,8 @@ use crate::controller::write::apply::AppliedState;
 pub struct Memory {
     /// State by agent, boxed because a map allocates room for more entries than it has.
     pub agents: HashMap<ObjectRef, Box<AgentMemory>>,
-    /// Digests of the current findings, by the object that they were reported for.
-    pub findings: HashMap<Work, BTreeSet<u64>>,
+    /// The findings, by the object that they were reported for.
+    pub findings: HashMap<Work, Findings>,
     pub usage: RateLimit,
     pub notices: Notices,
     /// Time of the last check of each policy.
@@ -55,6 +55,52 @@ pub struct AgentMemory {
     pub usage_slot: Option<Instant>,
 }
 
+/// Digests of the findings of one object.
+#[derive(Debug, Default)]
+pub struct Findings {
+    current: BTreeSet<u64>,
+    /// Findings that were reported and have ended, at most [`MAX_ENDED`].
+    ended: BTreeSet<u64>,
+}
+
+/// Limits the ended findings of an object that are remembered.
+const MAX_ENDED: usize = 64;
+
+/// How a finding compares with the earlier ones of its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindingState {
+    New,
+    /// It was reported, ended, and is there again.
+    Again,
+    Reported,
+}
+
+impl Findings {
+    /// Replaces the current findings, and says of each whether it was there before.
+    pub fn replace(&mut self, now: &[u64]) -> Vec<FindingState> {
+        let states = now.iter().map(|finding| {
+            match (self.current.contains(finding), self.ended.contains(finding)) {
+                (true, _) => FindingState::Reported,
+                (false, true) => FindingState::Again,
+                (false, false) => FindingState::New,
+            }
+        });
+        let states = states.collect();
+        let now: BTreeSet<u64> = now.iter().copied().collect();
+        self.ended.retain(|finding| !now.contains(finding));
+        self.ended.extend(self.current.difference(&now));
+        while self.ended.len() > MAX_ENDED {
+            self.ended.pop_first();
+        }
+        self.current = now;
+        states
+    }
+
+    pub fn are_empty(&self) -> bool {
+        self.current.is_empty() && self.ended.is_empty()
+    }
+}
+
 /// A rate limiter for the Normal Events of all agents: a Surface that changes for ten thousand
 /// agents must not cause ten thousand Events.
 #[derive(Debug)]
@@ -80,3 +126,24 @@ const NOTICES_BURST: Duration = Duration::from_secs(30);
 
 /// Interval between the usage of two agents, which bounds the writes of ten thousand busy agents.
 const USAGE_APART: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_that_ended_is_there_again() {
+        let mut findings = Findings::default();
+        use FindingState::{Again, New, Reported};
+        assert_eq!(findings.replace(&[1, 2]), [New, New]);
+        assert_eq!(findings.replace(&[2, 3]), [Reported, New]);
+        assert_eq!(findings.replace(&[1, 3]), [Again, Reported]);
+        assert_eq!(findings.replace(&[1]), [Reported]);
+        assert_eq!(findings.replace(&[]), []);
+        assert!(!findings.are_empty());
+        for finding in 10..10 + 2 * MAX_ENDED as u64 {
+            findings.replace(&[finding]);
+        }
+        assert_eq!(findings.ended.len(), MAX_ENDED);
+    }
+}

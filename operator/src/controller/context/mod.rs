@@ -242,7 +242,10 @@ impl Context {
             .into_iter()
             .find(|kind| kind.kind().name() == K::kind_name())
         {
-            self.memory().statuses.remove(&kind.work(key.clone()));
+            let mut memory = self.memory();
+            let work = kind.work(key.clone());
+            memory.statuses.remove(&work);
+            memory.findings.remove(&work);
         }
         match K::kind_name().as_ref() {
             kind if kind == Pod::kind(&()) => {

@@ -6,12 +6,12 @@ use kube::Resource;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use tokio::time::Instant;
 use toolcrib_compile::{Code, Compilation, Diagnostic, names};
 use toolcrib_crds::{Agent, AgentStatus, StateReason};
 
 use crate::controller::context::Context;
+use crate::controller::context::memory::FindingState;
 use crate::controller::queue::work::{Work, WorkKind};
 use crate::controller::status::{self, AgentFacts, Notice, StatusReport, WriteOutcome, sentence};
 use crate::controller::write::digest::digest;
@@ -349,25 +349,27 @@ async fn warn(
 ) -> bool {
     let uid = object.meta().uid.clone().unwrap_or_default();
     let fingerprint = |warning: &Warning| digest(&(&*uid, &*warning.reason, &*warning.note));
-    let current: BTreeSet<u64> = warnings
-        .iter()
-        .map(|(_, warning)| fingerprint(warning))
-        .collect();
-    let reported = {
+    let current = warnings.iter().map(|(_, warning)| fingerprint(warning));
+    let current: Vec<u64> = current.collect();
+    let states = {
         let mut memory = context.memory();
-        let reported = memory.findings.remove(work).unwrap_or_default();
-        if !current.is_empty() {
-            memory.findings.insert(work.clone(), current);
+        let mut findings = memory.findings.remove(work).unwrap_or_default();
+        let states = findings.replace(&current);
+        if !findings.are_empty() {
+            memory.findings.insert(work.clone(), findings);
         }
-        reported
+        states
     };
-    let new: Vec<(Option<Code>, Warning)> = warnings
+    let new: Vec<((Option<Code>, Warning), FindingState)> = warnings
         .into_iter()
-        .filter(|(_, warning)| !reported.contains(&fingerprint(warning)))
+        .zip(states)
+        .filter(|(_, state)| *state != FindingState::Reported)
         .collect();
     let any = !new.is_empty();
     let about: ObjectReference = object.object_ref(&());
-    for (code, _) in &new {
+    let version = object.meta().resource_version.as_deref();
+    let version = version.unwrap_or_default();
+    for ((code, _), _) in &new {
         if let Some(code) = code {
             context
                 .metrics
@@ -377,12 +379,18 @@ async fn warn(
         }
     }
     let ending = context.ending(&work.key.namespace);
-    for (_, warning) in new.iter().take(EVENTS) {
+    for ((_, warning), state) in new.iter().take(EVENTS) {
         tracing::warn!(object = %work.subject(), reason = warning.reason, "{}", warning.note);
         if ending || !context.leading() {
             continue;
         }
-        match context.events.warn(&about, warning).await {
+        let again = *state == FindingState::Again;
+        if again && !context.memory().notices.try_take(Instant::now()) {
+            context.metrics.events_dropped.inc();
+            continue;
+        }
+        let version = again.then_some(version);
+        match context.events.warn(&about, warning, version).await {
             Ok(true) => context.metrics.wrote("Event", "create"),
             Ok(false) => {}
             // Not retried, since the status reports the finding too.

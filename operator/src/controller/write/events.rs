@@ -34,6 +34,8 @@ pub struct Warning {
 enum Occasion<'a> {
     /// A Warning: a state, which is reported once while it lasts.
     State,
+    /// The same state once more after it had ended. The object's version distinguishes the times.
+    StateAgain { version: &'a str },
     /// A Normal Event: a change, which may happen again. The object's version distinguishes the
     /// changes.
     Change { version: &'a str },
@@ -47,13 +49,19 @@ impl Events {
         }
     }
 
-    /// Writes a Warning. Returns whether it is new.
+    /// Writes a Warning; `again` is the object's version if the state had ended since the last one.
+    /// Returns whether it is new.
     pub async fn warn(
         &self,
         about: &ObjectReference,
         warning: &Warning,
+        again: Option<&str>,
     ) -> Result<bool, kube::Error> {
-        self.create(about, warning, Occasion::State).await
+        let occasion = match again {
+            None => Occasion::State,
+            Some(version) => Occasion::StateAgain { version },
+        };
+        self.create(about, warning, occasion).await
     }
 
     /// Writes a Normal Event about a change of the object's `version`. Returns whether it is new.
@@ -105,6 +113,7 @@ fn event(
 ) -> Event {
     let (type_, version) = match occasion {
         Occasion::State => ("Warning", ""),
+        Occasion::StateAgain { version } => ("Warning", version),
         Occasion::Change { version } => ("Normal", version),
     };
     let note = toolcrib_bounds::cut(&warning.note, NOTE).into_owned();
@@ -176,5 +185,13 @@ mod tests {
         let name = |version| name_on(Occasion::Change { version }, "u1", "ToolsGained", "fish");
         assert_eq!(name("7"), name("7"));
         assert_ne!(name("7"), name("9"));
+    }
+
+    #[test]
+    fn a_state_that_is_there_again_is_another_event() {
+        let name = |occasion| name_on(occasion, "u1", "ProviderKeyRefused", "401");
+        let again = |version| name(Occasion::StateAgain { version });
+        assert_ne!(name(Occasion::State), again("7"));
+        assert_ne!(again("7"), again("9"));
     }
 }
