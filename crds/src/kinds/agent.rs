@@ -392,9 +392,9 @@ pub struct UsageStatus {
     pub requests: u64,
     /// Replies of the model with tool calls that were answered.
     pub rounds: u64,
-    /// Tool calls that were executed.
+    /// Permitted tool calls, failed ones too.
     pub calls: u64,
-    /// Executed tool calls that failed.
+    /// Permitted tool calls that failed, at the service or before they were sent.
     pub failed: u64,
     /// Tool calls that were not permitted.
     pub denied: u64,

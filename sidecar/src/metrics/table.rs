@@ -167,7 +167,7 @@ rows! {
     ROUNDS = Counter "rounds" []
         "Hidden rounds: model replies whose managed calls the mediator answered";
     TOOL_CALLS = Counter "tool_calls" ["tool" Compiled, "outcome" Open(TOOL_OUTCOMES)]
-        "Managed calls by tool of the manifest and outcome: ok, or the code that the model read";
+        "Managed calls by tool of the manifest and outcome: ok, or the code that the model read; a status of a service by its class, as http_4xx";
     WOULD_DENY = Counter "would_deny" ["tool" Compiled]
         "Managed calls that ran since a rule of the tool has `enforcement: Audit`, and would have been refused";
     TOOL_SECONDS = Histogram "tool_seconds" ["service" Compiled]

@@ -9,8 +9,9 @@ use toolcrib_manifest::Usage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     Succeeded,
+    /// The call was permitted and failed, perhaps before it was sent.
     Failed,
-    /// The call was not sent: not permitted, or impossible to send.
+    /// The call was not permitted, so it was not sent.
     Denied,
 }
 

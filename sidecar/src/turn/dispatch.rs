@@ -142,9 +142,6 @@ fn count(app: &App, outcome: &ToolOutcome) {
         {
             return;
         }
-        ToolOutcome::Failed(failure) if failure.certainty == Certainty::NeverRan => {
-            CallKind::Denied
-        }
         outcome if outcome.is_success() => CallKind::Succeeded,
         ToolOutcome::Responded { .. }
         | ToolOutcome::Mcp { .. }

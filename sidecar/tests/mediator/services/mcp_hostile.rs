@@ -233,5 +233,8 @@ async fn a_server_of_an_unknown_revision_gets_no_call() {
             !spoken.iter().any(|it| it.starts_with("tools/call")),
             "{spoken:?}"
         );
+        // No grant denied it.
+        let usage = world.server.app.metrics.usage.read();
+        assert_eq!((usage.calls, usage.failed, usage.denied), (1, 1, 0));
     }
 }
