@@ -72,6 +72,7 @@ pub use queries::view::{
 };
 pub use queries::why::{WhyNot, suspended, why_not};
 pub use reference::{ObjectRef, SecretKeyRef};
+pub use routes::address::own_service_of_url;
 pub use routes::leads::Leads;
 
 pub use toolcrib_crds::near;

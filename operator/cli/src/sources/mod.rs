@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context as _;
 use toolcrib_compile::{
     Fetch, Key, Kind, LoadResult, ObjectRef, Objects as _, PodPort, Presence, ServiceFacts,
-    Settings, load_into, near,
+    Settings, load_into, near, own_service_of_url,
 };
 
 use self::admitted::admitted;
@@ -183,17 +183,32 @@ fn assume_secrets(sides: &mut [&mut toolcrib_compile::Inputs]) -> Result<(), Fai
     }
 }
 
-/// Adds the Services that Surfaces name: another team may keep them. Their pods are unknown, so a
+/// Adds the Services that Surfaces and ModelProviders name: another team may keep them. Their pods are unknown, so a
 /// NetworkPolicy is not narrowed to them.
 fn assume_services(sides: &mut [&mut toolcrib_compile::Inputs]) {
     let mut wanted: BTreeMap<ObjectRef, ServiceFacts> = BTreeMap::new();
-    for (key, surface) in sides.iter().flat_map(|inputs| inputs.surfaces()) {
-        if let Some(target) = &surface.spec.service {
-            let service = ObjectRef::new(key.namespace.clone(), target.name.clone());
-            let facts = wanted.entry(service).or_default();
-            facts
-                .ports
-                .insert(target.port, PodPort::Number(target.port));
+    let mut want = |(service, port): (ObjectRef, u16)| {
+        let ports = &mut wanted.entry(service).or_default().ports;
+        ports.insert(port, PodPort::Number(port));
+    };
+    for inputs in sides.iter() {
+        let of_url = |key: &ObjectRef, url: &str| {
+            own_service_of_url(&key.namespace, url, &inputs.settings().cluster_domain)
+        };
+        for (key, surface) in inputs.surfaces() {
+            if let Some(target) = &surface.spec.service {
+                let service = ObjectRef::new(key.namespace.clone(), target.name.clone());
+                want((service, target.port));
+            }
+            let url = surface.spec.url.as_deref();
+            url.and_then(|url| of_url(key, url))
+                .into_iter()
+                .for_each(&mut want);
+        }
+        for (key, provider) in inputs.providers() {
+            let urls = provider.spec.endpoints.iter().map(|it| &*it.url);
+            let urls = urls.chain(provider.spec.proxy.as_deref());
+            urls.filter_map(|url| of_url(key, url)).for_each(&mut want);
         }
     }
     for (service, facts) in wanted {

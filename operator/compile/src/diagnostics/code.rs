@@ -375,6 +375,11 @@ codes! {
     cause "The port of the url (80 or 443 if it names none) is not one of the Service's own ports, so connections are refused or time out."
     cure "Write one of the Service's ports, as `kubectl get service` lists them; not the pods' target port."
 
+    /// The host of a url is the name of a Service of the object's namespace that was not found.
+    UrlServiceNotFound: Warning, Reference,
+    cause "The host of the url is `NAME.NAMESPACE.svc`, or a name without a dot, and the object's namespace has no such Service, so the name does not resolve."
+    cure "Correct the name, or create the Service. For files whose Services are elsewhere, `--assume-services`."
+
     /// An ExternalName Service would let its author choose the destination.
     ExternalNameRefused: Error, Reference,
     cause "Whoever may change the Service could point credentials at any host."

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use toolcrib_crds::{Scheme, ServiceTarget};
+use toolcrib_manifest::ClusterDomain;
 use toolcrib_manifest::addresses::{embedded_v4, is_refused};
 use url::{Host, Url};
 
@@ -168,24 +169,38 @@ fn public_name(objects: &dyn Objects, url: &str) -> Option<Finding> {
 }
 
 /// Warns of a url of an object in `namespace` whose host leads elsewhere than it seems, or whose
-/// Service in that namespace does not have its port. The finding's field is empty: the caller knows the url's field.
+/// Service in that namespace does not exist or does not have its port. The finding's field is empty:
+/// the caller knows the url's field.
 pub(crate) fn doubt(objects: &dyn Objects, namespace: &str, url: &str) -> Option<Finding> {
-    public_name(objects, url).or_else(|| port_not_found(objects, namespace, url))
+    public_name(objects, url).or_else(|| no_connection(objects, namespace, url))
 }
 
-/// Warns of a url with a port that its Service does not have. A headless Service leads to its pods,
-/// which may listen on other ports. Only the own namespace's Services are looked at: the operator may
-/// read all of them, and a warning would tell a tenant which ports those of others have.
-fn port_not_found(objects: &dyn Objects, namespace: &str, url: &str) -> Option<Finding> {
+/// Returns the Service of `namespace` that a url of an object in it names, and the port. Other
+/// namespaces' Services are left out: the operator may read all of them, and a warning about one would
+/// tell a tenant what others have.
+pub fn own_service_of_url(
+    namespace: &str,
+    url: &str,
+    domain: &ClusterDomain,
+) -> Option<(ObjectRef, u16)> {
     let port = Url::parse(url).ok()?.port_or_known_default()?;
     let host = host_name(url)?;
-    let domain = Domain::Is(&objects.settings().cluster_domain);
     let short = || (!host.contains('.')).then(|| ObjectRef::new(namespace, host.clone()));
-    let service = service_of_host(&host, domain).or_else(short)?;
-    if service.namespace != namespace {
-        return None;
-    }
-    let facts = objects.service(&service)?;
+    let service = service_of_host(&host, Domain::Is(domain)).or_else(short)?;
+    (service.namespace == namespace).then_some((service, port))
+}
+
+/// Warns of a url whose Service does not exist, or does not have its port. A headless Service leads to
+/// its pods, which may listen on other ports.
+fn no_connection(objects: &dyn Objects, namespace: &str, url: &str) -> Option<Finding> {
+    let domain = &objects.settings().cluster_domain;
+    let (service, port) = own_service_of_url(namespace, url, domain)?;
+    let Some(facts) = objects.service(&service) else {
+        let message = format!(
+            "calls cannot connect: Service {service} not found: correct the url, or create the Service"
+        );
+        return Some(Finding::new("", Code::UrlServiceNotFound, message));
+    };
     if facts.headless || facts.external_name || facts.ports.contains_key(&port) {
         return None;
     }
