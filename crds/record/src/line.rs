@@ -258,6 +258,10 @@ pub struct TraceUsage {
 pub struct TraceRound {
     /// Counts from 1.
     pub round: u32,
+    /// Milliseconds from the request to the model's reply with these calls. Lines of earlier releases
+    /// have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_ms: Option<u64>,
     pub tool_calls: Vec<TraceCall>,
     pub round_usage: TraceUsage,
 }

@@ -118,6 +118,7 @@ impl DirectCall {
                 usage: TraceUsage::default(),
                 tool_trace: vec![TraceRound {
                     round: ID.round,
+                    received_ms: Some(0),
                     tool_calls: self.0.trace().into_iter().collect(),
                     round_usage: TraceUsage::default(),
                 }],

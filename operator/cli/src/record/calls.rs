@@ -4,13 +4,14 @@
 //! lines; an intent without an outcome is unknown, never done.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use toolcrib_bounds::cut;
 use toolcrib_manifest::{GrantRef, RawJson};
 use toolcrib_mediation::ResultCode;
-use toolcrib_record::{IntentLine, Line, TraceCall, TurnLine, UnreadLine};
+use toolcrib_record::{IntentLine, Line, TraceCall, TraceRound, TurnLine, UnreadLine};
 
 /// Most bytes of intents that wait for their outcome. A mediator runs at most 256 requests at once.
 const MAX_WAITING: usize = 64 * 1024 * 1024;
@@ -278,9 +279,16 @@ impl Joiner {
             key.for_each(|key| places.entry(key).or_default().push_back(place));
         }
         let mut calls = 0;
-        for call in turn.tool_trace.iter().flat_map(|round| &round.tool_calls) {
+        let rounds = turn.tool_trace.iter();
+        for (round, call) in
+            rounds.flat_map(|round| round.tool_calls.iter().map(move |it| (round, it)))
+        {
             calls += 1;
             let mut row = of_trace(turn, call);
+            // A call that was not sent has no intent with its time.
+            if let Some(at) = received(turn, round) {
+                row.when = at.to_string();
+            }
             let place = places.get_mut(row.key()).and_then(VecDeque::pop_front);
             let intent = place.and_then(|place| intents.get_mut(place)?.take());
             if let Some(intent) = intent {
@@ -325,6 +333,13 @@ fn of_intent(intent: IntentLine<'_>) -> Call {
         latency_ms: None,
         message: None,
     }
+}
+
+/// The time of the reply that has the calls of a round; `None` in lines of earlier releases.
+fn received(turn: &TurnLine<'_>, round: &TraceRound) -> Option<Timestamp> {
+    let end: Timestamp = turn.timestamp.parse().ok()?;
+    let since_end = turn.duration_ms.checked_sub(round.received_ms?)?;
+    end.checked_sub(Duration::from_millis(since_end)).ok()
 }
 
 fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
@@ -440,6 +455,16 @@ mod tests {
     #[test]
     fn an_intent_gets_its_outcome_from_the_turn() {
         check(&[INTENT, TURN], &BOTH);
+    }
+
+    #[test]
+    fn a_call_that_was_not_sent_has_the_time_of_its_reply() {
+        let turn = TURN.replace(r#""round":1,"#, r#""round":1,"received_ms":4,"#);
+        let denied = ("r1-1-1", "2026-11-24T08:00:00.995Z", Outcome::Denied);
+        check(&[INTENT, &turn], &[BOTH[0], denied]);
+        // A line that contradicts itself says nothing.
+        let turn = TURN.replace(r#""round":1,"#, r#""round":1,"received_ms":999,"#);
+        check(&[INTENT, &turn], &BOTH);
     }
 
     #[test]

@@ -24,6 +24,8 @@ const MAX_PARALLEL: usize = 8;
 #[derive(Debug)]
 pub(super) struct Round {
     number: u32,
+    /// The time of the reply, since the request.
+    received: Duration,
     pub(super) reply: Reply,
     states: Vec<CallState>,
     /// The budget of rounds is used up: these calls were not run, and no others will be.
@@ -111,6 +113,7 @@ impl Turn {
         states.sort_by_key(|state| state.index);
         Round {
             number,
+            received: self.now,
             reply,
             states,
             exhausted,
@@ -290,6 +293,7 @@ impl Round {
         let tool_calls = self.states.iter().filter_map(CallState::trace).collect();
         TraceRound {
             round: self.number,
+            received_ms: u64::try_from(self.received.as_millis()).ok(),
             tool_calls,
             round_usage: trace::usage(self.reply.usage(), None),
         }

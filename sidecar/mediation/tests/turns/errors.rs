@@ -17,11 +17,11 @@ fn usage_is_summed_and_the_record_is_complete() {
             "status": "ok",
             "usage": {"prompt_tokens": 30, "completion_tokens": 3, "total_rounds": 3},
             "tool_trace": [
-                {"round": 1, "round_usage": {"prompt_tokens": 10, "completion_tokens": 1}, "tool_calls": [
+                {"round": 1, "received_ms": 0, "round_usage": {"prompt_tokens": 10, "completion_tokens": 1}, "tool_calls": [
                     {"name": "pond.feed", "arguments": {"at": 1}, "latency_ms": 7, "service": "pond",
                      "result": {"ok": true, "status_code": 200, "data": {"n": 1}}, "tier": "System",
                      "read_only": false, "grant": {"namespace": "pond", "name": "swim"}, "executed": true}]},
-                {"round": 2, "round_usage": {"prompt_tokens": 10, "completion_tokens": 1}, "tool_calls": [
+                {"round": 2, "received_ms": 0, "round_usage": {"prompt_tokens": 10, "completion_tokens": 1}, "tool_calls": [
                     {"name": "pond.depth", "arguments": {}, "latency_ms": 7, "service": "pond",
                      "result": {"ok": true, "status_code": 200, "data": {"n": 1}}, "tier": "ReadOnly",
                      "read_only": true, "grant": {"namespace": "pond", "name": "swim"}, "executed": true}]},

@@ -94,6 +94,7 @@ async fn native_and_mediated_calls_have_the_same_record() {
         let round = &mut line["tool_trace"][0];
         assert!(round["tool_calls"][0]["call_id"].take().is_string());
         assert!(round["round_usage"].take().is_object());
+        assert!(round["received_ms"].take().is_u64());
         assert!(round["tool_calls"][0]["latency_ms"].take().is_u64());
     }
     assert_eq!(native, mediated);
