@@ -22,7 +22,7 @@ pub enum TokenError {
     )]
     Short,
     #[error(
-        "the token file has a placeholder: put the token in its place, for example with envsubst"
+        "the token file has a placeholder: put the token into the Secret that is mounted as this file, for example with envsubst"
     )]
     Placeholder,
 }

@@ -81,7 +81,7 @@ pub(super) fn in_force(written: &WriteOutcome, pods: &[PodState]) -> Verdict {
             ConditionStatus::False,
             StateReason::Pending,
             format!(
-                "current files not loaded yet by {names}; the kubelet refreshes the volume about once a minute"
+                "current files not loaded yet by {names}; the kubelet refreshes the volume about once a minute; tools that were taken away are refused already"
             ),
         );
     }

@@ -322,7 +322,12 @@ impl ServersState {
             .await
             .unwrap_or(Err(OpenError::Exchange(ExchangeError::Silent)));
         let protocol = protocol.inspect_err(|error| {
-            tracing::warn!(error = error.to_string(), "MCP initialization failed");
+            tracing::warn!(
+                server = endpoint.url.origin().ascii_serialization(),
+                path = endpoint.url.path(),
+                error = error.to_string(),
+                "MCP initialization failed"
+            );
         })?;
         let used = Instant::now();
         let mut servers = self.servers();
