@@ -245,7 +245,7 @@ async fn tools_are_listed_through_the_api_server_and_written() {
     failed(
         &discover(&[]),
         1,
-        "401 Unauthorized: give its credential in another header",
+        "401 Unauthorized: it refuses the credential of the file",
     );
     fs::write(
         files.path().join("headers"),
