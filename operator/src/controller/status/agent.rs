@@ -394,9 +394,12 @@ mod tests {
                     .to_owned()
             )]
         );
-        // The pod has earlier files, perhaps with an earlier key.
-        let (_, ready, _) = check(vec![refused(ReportState::Behind)]);
-        assert_eq!(ready, "True/Ready");
+        // The pod has earlier files, perhaps with an earlier key: it is refused until it loads others.
+        let (in_force, ready, _) = check(vec![refused(ReportState::Behind)]);
+        assert_eq!(in_force, "False/Pending");
+        assert_eq!(ready, "False/ProviderKeyRefused");
+        let warnings = pod_warnings(&WriteOutcome::Done, &[refused(ReportState::Behind)]);
+        assert!(warnings[0].1.contains("have not loaded the present files yet"));
     }
 
     /// `InForce` and `Ready` as `status/reason`, and `running inForce [stale]`.

@@ -229,10 +229,14 @@ fn token_refused(pods: &[PodState]) -> Option<Verdict> {
     ))
 }
 
-/// The verdict on pods with the current files whose mediators have no key that its provider takes.
+/// The verdict on pods whose mediators have no key that its provider takes. Pods with earlier files
+/// count too: their requests are refused until they load the present ones.
 fn key_refused(pods: &[PodState]) -> Option<Verdict> {
     let mut refusals: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| pod.report == ReportState::Loaded) {
+    let mut is_loaded = false;
+    let reports = [ReportState::Loaded, ReportState::Behind];
+    for pod in pods.iter().filter(|pod| reports.contains(&pod.report)) {
+        is_loaded |= pod.report == ReportState::Loaded && !pod.providers.is_empty();
         for refusal in &pod.providers {
             refusals.entry(refusal).or_default().push(&pod.name);
         }
@@ -244,10 +248,13 @@ fn key_refused(pods: &[PodState]) -> Option<Verdict> {
             format!("provider {refusal} ({})", pods.join(", "))
         })
         .collect();
-    let text = format!(
-        "{}; correct the key in the Secret that the ModelProvider names: the pods load it by themselves",
-        refusals.join("; ")
-    );
+    let cure = match is_loaded {
+        true => {
+            "correct the key in the Secret that the ModelProvider names: the pods load it by themselves"
+        }
+        false => "these pods have not loaded the present files yet, which may hold another key: wait",
+    };
+    let text = format!("{}; {cure}", refusals.join("; "));
     (!refusals.is_empty()).then(|| {
         verdict(
             ConditionStatus::False,
