@@ -399,7 +399,11 @@ mod tests {
         assert_eq!(in_force, "False/Pending");
         assert_eq!(ready, "False/ProviderKeyRefused");
         let warnings = pod_warnings(&WriteOutcome::Done, &[refused(ReportState::Behind)]);
-        assert!(warnings[0].1.contains("have not loaded the present files yet"));
+        assert!(
+            warnings[0]
+                .1
+                .contains("have not loaded the present files yet")
+        );
     }
 
     /// `InForce` and `Ready` as `status/reason`, and `running inForce [stale]`.

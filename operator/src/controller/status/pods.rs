@@ -252,7 +252,9 @@ fn key_refused(pods: &[PodState]) -> Option<Verdict> {
         true => {
             "correct the key in the Secret that the ModelProvider names: the pods load it by themselves"
         }
-        false => "these pods have not loaded the present files yet, which may hold another key: wait",
+        false => {
+            "these pods have not loaded the present files yet, which may hold another key: wait"
+        }
     };
     let text = format!("{}; {cure}", refusals.join("; "));
     (!refusals.is_empty()).then(|| {
