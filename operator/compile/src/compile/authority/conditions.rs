@@ -153,9 +153,7 @@ impl Conditions {
             return Ok(());
         };
         cached(&[text], || {
-            self.has_known_keywords()?;
-            let checked = schema::check(text);
-            checked.map(drop).map_err(|defect| {
+            schema::check(text).map_err(|defect| {
                 // The parts of `toolcrib_rules::Rule::schema`. A fault of the whole has no pointer.
                 let of_schema = defect.pointer.strip_prefix("/allOf/1");
                 let of_pins = defect.pointer.starts_with("/allOf/0");
@@ -165,7 +163,9 @@ impl Conditions {
                     None => "schema".to_owned(),
                 };
                 Finding::new(short(&field), Code::InvalidCondition, defect.message)
-            })
+            })?;
+            // The schema is within its bounds now, so a walk through it is too.
+            self.has_known_keywords()
         })
     }
 
