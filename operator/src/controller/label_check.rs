@@ -129,11 +129,12 @@ async fn ask(context: &Context) -> Answer {
     let (namespace, name) = (&*context.settings.namespace, names::SELECTOR_CHECK_AGENT);
     // A new value each time: an Agent of this name that has the label does not change by it.
     let label = format!("{}check", names::GRANT_LABEL_PREFIX);
+    let value = Timestamp::now().as_nanosecond().to_string();
     let agent = json!({
         "apiVersion": Agent::api_version(&()), "kind": Agent::kind(&()),
         "metadata": {
             "name": name, "namespace": namespace,
-            "labels": {label: Timestamp::now().as_nanosecond().to_string()},
+            "labels": {label: value},
         },
         "spec": {},
     });
@@ -147,9 +148,11 @@ async fn ask(context: &Context) -> Answer {
         ),
         Ok(Err(kube::Error::Api(status))) if status.message.contains(REFUSAL) => Answer::Refused,
         Ok(Err(kube::Error::Api(status))) => {
+            // Without the value, which is new each time: another text is work for every labelled Agent.
+            let message = status.message.replace(&value, "VALUE");
             let why = format!(
                 "the API server refused the question whether a policy protects the labels, for another reason: {}",
-                cut(&status.message, SHOWN)
+                cut(&message, SHOWN)
             );
             match status.code {
                 429 | 500.. => Answer::Failed(why),

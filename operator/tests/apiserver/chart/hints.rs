@@ -6,7 +6,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use toolcrib_crds::ToolGrant;
 
-use crate::support::accounts::{api, apply, as_user, binding};
+use crate::support::accounts::{apply, as_user, binding, remove};
 use crate::support::harness::{Harness, rendered};
 use crate::support::pods;
 use crate::{READS, tools};
@@ -22,16 +22,6 @@ fn policy() -> Vec<Value> {
     objects.retain(|object| object["metadata"]["name"] == "toolcrib-hints");
     assert_eq!(objects.len(), 2);
     objects
-}
-
-async fn remove(harness: &Harness, objects: &[Value]) {
-    for object in objects {
-        let name = object["metadata"]["name"].as_str().expect("a name");
-        api(harness, object)
-            .delete(name, &DeleteParams::default())
-            .await
-            .expect("it is removed");
-    }
 }
 
 fn refresh_of(pod: &Pod) -> Option<&String> {

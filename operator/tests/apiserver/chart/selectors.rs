@@ -4,9 +4,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use toolcrib_crds::{Agent, ToolGrant};
 
-use crate::support::accounts::{apply, as_user, binding};
+use crate::support::accounts::{apply, apply_all, as_user, binding, remove};
 use crate::support::harness::Harness;
-use crate::support::selectors::{ROLE, apply_all, cluster_role, policy, remove, restrict};
+use crate::support::selectors::{ROLE, cluster_role, policy, restrict};
 use crate::{READS, tools};
 
 const DEPLOYER: &str = "deployer";
@@ -237,6 +237,37 @@ async fn matched(harness: &Harness, expected: u32) {
         .await;
 }
 
+/// A policy that refuses every labelled Agent of a namespace with its label's value, and the binding.
+fn other_policy(namespace: &str) -> [Value; 2] {
+    let name = "toolcrib-test-other-policy";
+    let api_version = "admissionregistration.k8s.io/v1";
+    let label = "object.metadata.labels['grants.toolcrib.dev/check']";
+    [
+        json!({
+            "apiVersion": api_version, "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                    "resourceRules": [{
+                        "apiGroups": ["toolcrib.dev"], "apiVersions": ["*"], "resources": ["agents"],
+                        "operations": ["CREATE", "UPDATE"],
+                    }],
+                },
+                "validations": [{
+                    "expression": "false",
+                    "messageExpression": format!("'no labels here: ' + {label}"),
+                }],
+            },
+        }),
+        json!({
+            "apiVersion": api_version, "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        }),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn selectors_select_agents_only_while_the_policy_is_in_force() {
     let mut harness = Harness::new().await;
@@ -319,6 +350,19 @@ async fn selectors_select_agents_only_while_the_policy_is_in_force() {
         .condition::<ToolGrant>("selecting", "Resolved", "False/SelectorsOff")
         .await;
     assert_eq!(harness.metric("agent_selectors_off").await, 1.0);
+    // The refusal of another policy proves nothing. Its text may have the label's value, which is new
+    // in each question, and the status stays the same.
+    let other = other_policy(&harness.system);
+    apply_all(&harness, &other).await;
+    harness
+        .eventually("the other policy's refusal", || async {
+            let off = harness
+                .condition::<ToolGrant>("selecting", "Resolved", "False/SelectorsOff")
+                .await;
+            off.contains("no labels here: VALUE").then_some(())
+        })
+        .await;
+    remove(&harness, &other).await;
     // The question created no Agent.
     let own: Api<Agent> = harness.api(&harness.system);
     assert_eq!(

@@ -1,6 +1,8 @@
 //! Other users than the harness, and the chart's objects that limit them.
 
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -43,6 +45,22 @@ pub async fn apply(harness: &Harness, object: &Value) {
         )
         .await
         .unwrap_or_else(|error| panic!("{name}: {error}"));
+}
+
+pub async fn apply_all(harness: &Harness, objects: &[Value]) {
+    for object in objects {
+        apply(harness, object).await;
+    }
+}
+
+pub async fn remove(harness: &Harness, objects: &[Value]) {
+    for object in objects {
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        api(harness, object)
+            .delete(name, &DeleteParams::default())
+            .await
+            .expect("it is removed");
+    }
 }
 
 /// Binds a ClusterRole to a user in one namespace.

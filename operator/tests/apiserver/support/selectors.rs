@@ -1,10 +1,9 @@
 //! The chart's policy for the labels that grants select agents by, and an account of the controller that
 //! may not create ToolGrants. The harness's own may do everything, so the policy does not refuse it.
 
-use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::accounts::{api, apply, as_user, binding};
+use super::accounts::{apply_all, as_user, binding};
 use super::harness::{Harness, rendered};
 
 pub const ROLE: &str = "grants.toolcrib.dev/role";
@@ -17,22 +16,6 @@ pub fn policy() -> Vec<Value> {
     objects.retain(|object| object["metadata"]["name"] == "toolcrib-selectors");
     assert_eq!(objects.len(), 2);
     objects
-}
-
-pub async fn apply_all(harness: &Harness, objects: &[Value]) {
-    for object in objects {
-        apply(harness, object).await;
-    }
-}
-
-pub async fn remove(harness: &Harness, objects: &[Value]) {
-    for object in objects {
-        let name = object["metadata"]["name"].as_str().expect("a name");
-        api(harness, object)
-            .delete(name, &DeleteParams::default())
-            .await
-            .expect("it is removed");
-    }
 }
 
 pub fn cluster_role(name: &str, rules: Value) -> Value {

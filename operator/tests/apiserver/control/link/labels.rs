@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use toolcrib_crds::Agent;
 
 use super::{Mediator, has, ours};
+use crate::support::accounts::{apply_all, remove};
 use crate::support::harness::Harness;
 use crate::support::pods;
-use crate::support::selectors::{ROLE, apply_all, policy, remove, restrict};
+use crate::support::selectors::{ROLE, policy, restrict};
 use crate::tools;
 
 /// The mediator never loads other files. A label changes no generation.
