@@ -18,7 +18,7 @@ pub struct Rule {
     pub arguments: Option<RawJson>,
     /// The rule is tried out: a call that `arguments` or `when` would refuse runs all the same, and the
     /// record says so. A mediator that does not know the field refuses the call.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub audit: bool,
     /// Digest over the conditions in a versioned form (`r1:<hex>`). Names of grants are not in it:
     /// two grants with the same conditions have the same digest.
@@ -45,10 +45,6 @@ pub struct Condition {
     pub expression: String,
     /// What the model reads. It decides nothing, so it is not in the rule's digest.
     pub message: String,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl Rule {

@@ -71,7 +71,7 @@ pub use queries::view::{
     ConsumerView, EndpointView, FeedView, GrantedView, SurfaceView, ToolView, inspect_surface,
 };
 pub use queries::why::{WhyNot, suspended, why_not};
-pub use reference::{ObjectRef, SecretKeyRef};
+pub use reference::{ObjectRef, SecretKeyRef, surface_key};
 pub use routes::address::own_service_of_url;
 pub use routes::leads::Leads;
 

@@ -23,7 +23,7 @@ impl ObjectRef {
 }
 
 /// Returns the surface that an entry of an agent's spec names.
-pub(crate) fn surface_key(agent: &ObjectRef, entry: &AgentSurface) -> ObjectRef {
+pub fn surface_key(agent: &ObjectRef, entry: &AgentSurface) -> ObjectRef {
     ObjectRef::new(
         entry.namespace.as_deref().unwrap_or(&agent.namespace),
         entry.name.clone(),

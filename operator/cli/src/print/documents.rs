@@ -63,7 +63,7 @@ pub fn commented(text: &str) -> String {
 }
 
 /// Whether a reviewer would not see this character, or YAML ends a line there.
-pub(super) fn is_unprintable(c: char) -> bool {
+pub fn is_unprintable(c: char) -> bool {
     c.is_control() || toolcrib_bounds::is_hidden(c) || matches!(c, '\u{2028}' | '\u{2029}')
 }
 

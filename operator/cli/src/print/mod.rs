@@ -12,7 +12,7 @@ mod table;
 pub use annotated::{Note, Notes, annotated};
 pub use color::Color;
 pub use diagnostics::{Findings, findings};
-pub use documents::{Document, commented, documents};
+pub use documents::{Document, commented, documents, is_unprintable};
 pub use format::{Format, Output};
 pub use objects::objects;
 pub use plain::{brief, plain};

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use toolcrib_bounds::count;
 use toolcrib_compile::{Compilation, Effect, Inputs, ObjectRef, Plan};
 use toolcrib_manifest::Identity;
 
 use super::cases::{self, Cases, Decider};
 use super::change;
 use super::evidence::Evidence;
-use super::grant::{ProposedGrant, UsedTool};
+use super::grant::{ProposedGrant, UsedTool, calls_of};
 use super::limits::Limit;
 use super::offers::OfferedTool;
 use crate::args::{ProposeArgs, ProposeOutput};
@@ -94,11 +93,10 @@ impl Proposal<'_> {
             Some((first, last)) => format!(", of a record from {first} to {last}"),
             None => String::new(),
         };
-        let number = |number: u64| count(usize::try_from(number).unwrap_or(usize::MAX), "call");
         let mut head = vec![format!(
             "Proposed for Agent {} by {} that succeeded{times}. Review it: nothing is applied.",
             self.agent,
-            number(calls.succeeded)
+            calls_of(calls.succeeded)
         )];
         if calls.all() > calls.succeeded {
             head.push(format!(

@@ -271,7 +271,8 @@ fn open_arguments(tool: &UsedTool<'_>) -> Option<String> {
     Some(format!("{name}: open arguments: {}", parts.join("; ")))
 }
 
-fn calls_of(calls: u64) -> String {
+/// Writes a number of calls.
+pub fn calls_of(calls: u64) -> String {
     count(usize::try_from(calls).unwrap_or(usize::MAX), "call")
 }
 

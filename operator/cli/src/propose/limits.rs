@@ -193,6 +193,7 @@ mod tests {
     use serde_json::json;
     use toolcrib_compile::ObjectRef;
 
+    use super::super::values::MOST_VALUES;
     use super::*;
 
     /// The limits of a tool whose 100 arguments have these values in turn.
@@ -230,6 +231,14 @@ mod tests {
             *numbers.entry(name).or_default() += 1;
         }
         numbers
+    }
+
+    #[test]
+    fn reasons_name_the_numbers_in_force() {
+        let few = format!("fewer than {FEWEST_CALLS} calls");
+        assert_eq!(OpenReason::FewCalls.words(), few);
+        let many = format!("more than {MOST_VALUES} values");
+        assert_eq!(OpenReason::ManyValues.words(), many);
     }
 
     #[test]

@@ -21,7 +21,6 @@ mod values;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use toolcrib_bounds::count;
 use toolcrib_compile::{ObjectRef, compile};
 use toolcrib_crds::{ToolGrant, refusals};
 
@@ -35,13 +34,6 @@ use crate::print::{self, Findings};
 use crate::record;
 
 pub fn propose(args: &ProposeArgs) -> Result<ExitCode, Failure> {
-    if let (Some(since), Some(until)) = (args.record.since, args.record.until)
-        && since >= until
-    {
-        return Err(Failure::usage(
-            "the span is empty: give a --since that is before --until",
-        ));
-    }
     let (loaded, agent) = sources::objects(args)?;
     let before = &loaded.inputs;
     let compilation = compile(before, &agent).context("the agent cannot be compiled")?;
@@ -87,7 +79,7 @@ pub fn propose(args: &ProposeArgs) -> Result<ExitCode, Failure> {
 }
 
 fn nothing_used(agent: &ObjectRef, evidence: &Evidence) -> Failure {
-    let calls = count(evidence.calls.all() as usize, "call");
+    let calls = grant::calls_of(evidence.calls.all());
     let unoffered: Vec<String> = answer::plain_names(evidence.unoffered.iter());
     Failure::Failed(match unoffered.is_empty() {
         true => anyhow::anyhow!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use toolcrib_bounds::arguments::Arguments;
 use toolcrib_bounds::names::reads_as;
-use toolcrib_compile::{Inputs, ObjectRef, inspect_surface};
+use toolcrib_compile::{Inputs, ObjectRef, inspect_surface, surface_key};
 use toolcrib_crds::Agent;
 use toolcrib_manifest::names::CLAW_ID;
 
@@ -55,9 +55,7 @@ fn surfaces(agent: &ObjectRef, declared: &Agent) -> Vec<(String, ObjectRef)> {
     entries
         .map(|entry| {
             let alias = entry.alias.as_ref().unwrap_or(&entry.name);
-            let namespace = entry.namespace.as_ref().unwrap_or(&agent.namespace);
-            let surface = ObjectRef::new(namespace.clone(), entry.name.clone());
-            (alias.clone(), surface)
+            (alias.clone(), surface_key(agent, entry))
         })
         .collect()
 }

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Number, Value};
 
+use crate::print::is_unprintable;
+
 /// Most values that a grant lists. One more shows that there are too many.
 pub const MOST_VALUES: usize = 8;
 /// Most bytes of a value that a grant lists.
@@ -123,7 +125,6 @@ impl Values {
 }
 
 fn is_text(text: &str, wording: Wording) -> bool {
-    let is_unprintable = |c: char| c.is_control() || toolcrib_bounds::is_hidden(c);
     text.len() > LONGEST
         || text.contains(is_unprintable)
         || wording == Wording::Free && text.contains(char::is_whitespace)
