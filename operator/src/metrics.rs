@@ -224,6 +224,7 @@ const AGENT_SELECTORS_OFF: Row = Row {
     labels: &[],
     help: "1 while a grant selects agents by labels and selects none, since no policy is known to protect the labels",
 };
+
 const LEADER: Row = Row {
     name: "leader",
     kind: "gauge",

@@ -3,10 +3,9 @@
 //! Reading order: [`settings`]; [`context`] (shared state of the tasks); [`watches`] (fill the stores
 //! of [`crate::objects`]); [`dependents`] (the work that a change affects); [`queue`] (the order of
 //! work); [`snapshot`] (the input of a compilation); [`status`] (its content); [`mod@write`] (compiled
-//! objects and Events); [`hints`] (planned refreshes of pods); [`selectors`] (whether
-//! grants may select agents); [`reconcile`] (one piece of work);
-//! [`refresh`] (sends the hints);
-//! [`label_check`] (asks whether the API server protects labels); [`leader`] (the leader's tasks); [`health`].
+//! objects and Events); [`hints`] (planned refreshes of pods); [`selectors`] (whether grants may select
+//! agents); [`reconcile`] (one piece of work); [`refresh`] (sends the hints); [`label_check`] (asks
+//! whether the API server protects labels); [`leader`] (the leader's tasks); [`health`].
 //!
 //! Invariants: nothing is compiled or written before every watch has listed; only the leader
 //! writes; a reconcile without changes writes nothing; an object that cannot be decoded affects no other.

@@ -20,7 +20,7 @@ use toolcrib_compile::AgentSelectors;
 /// How long a refusal by the policy counts while later questions fail.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// What is known of the policy.
+/// Whether selectors are in force, by the last answers of the API server.
 #[derive(Debug)]
 pub struct Selectors {
     state: Mutex<State>,

@@ -37,7 +37,8 @@ fn rank(rule: &Rule) -> Rank<'_> {
     )
 }
 
-/// An object whose limits refuse nothing, since another one tries out limits of the same tool.
+/// Two objects that limit one tool: the limits of `enforced` refuse nothing, since `audit` tries out
+/// its own.
 pub(crate) struct LiftedLimits {
     pub audit: GrantSource,
     pub enforced: GrantSource,

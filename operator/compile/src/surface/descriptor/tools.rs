@@ -218,7 +218,7 @@ fn without_arguments(http: &HttpCall, schema: &Value) -> Option<Finding> {
 }
 
 /// Warns of members of the schema that are probably misspelt keywords: a validator ignores them. Other
-/// members belong to other tools than this one.
+/// unknown members are usually notes for other programs, so they get no warning.
 fn misspelt_keywords(schema: &Value) -> Vec<Finding> {
     let mut suggestions = Suggestions::default();
     let unknown = unknown_keywords(schema, MAX_MISSPELT).into_iter();
