@@ -11,6 +11,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
+use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use toolcrib_e2e::cluster::process::run;
@@ -160,29 +161,25 @@ fn server(desk: &Desk) -> Result<Value> {
 /// The result that the model read for a call whose program is killed during it.
 fn ended_in_mid_call(desk: &Desk) -> Result<Value> {
     let program = process_of(&server(desk)?, "node")?;
-    let before = read_so_far(program)?;
+    // A stopped program reads nothing, so what is in its stdin is the call.
+    kill_process(program, Signal::STOP).context("stop the program")?;
     thread::scope(|scope| {
         let slowly = scope.spawn(|| answer(desk, "slowly"));
         desk.platform
             .eventually("the call to reach the program", START, || {
-                let read = read_so_far(program)? - before;
-                Ok(PollResult::when(read >= CALL, format!("{read} bytes")))
+                let unread = unread_by(program)?;
+                Ok(PollResult::when(unread > 0, format!("{unread} bytes")))
             })?;
         kill_process(program, Signal::KILL).context("kill the program")?;
         slowly.join().expect("a question does not panic")
     })
 }
 
-/// Least size of a call in bytes. No other client uses the program, and what it reads to wake
-/// itself has eight bytes.
-const CALL: u64 = 100;
-
-/// Bytes that the process has read.
-fn read_so_far(process: Pid) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{}/io", process.as_raw_nonzero()))
-        .context("the program's reads")?;
-    let read = text.lines().find_map(|line| line.strip_prefix("rchar: "));
-    read.context("rchar")?.parse().context("a number")
+/// Bytes that wait in the pipe to the process's stdin.
+fn unread_by(process: Pid) -> Result<u64> {
+    let stdin = format!("/proc/{}/fd/0", process.as_raw_nonzero());
+    let stdin = fs::File::open(stdin).context("the program's stdin")?;
+    ioctl_fionread(stdin).context("the unread bytes")
 }
 
 /// Checks that the interrupted call has its line, like every other.
