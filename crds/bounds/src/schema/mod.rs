@@ -6,8 +6,8 @@
 //!
 //! The bounds follow the validator's library. It stores the path of each node as a text of its own;
 //! builds the target of a reference once; builds an engine for each pattern; recurses along
-//! references, which can lead back into the schema at each level of a value; and collects an error
-//! for each branch of an `anyOf` before it formats one of them.
+//! references, which can lead back into the schema at each level of a value; and collects all errors,
+//! also those of each branch of an `anyOf`, before it formats one of them.
 
 use jsonschema::PatternOptions;
 use parking_lot::Mutex;
@@ -21,6 +21,9 @@ use graph::Graph;
 mod graph;
 pub mod keywords;
 mod outline;
+mod violations;
+
+pub use violations::{Violation, Violations};
 
 /// Limits the bytes of a schema. A larger one is a document rather than a tool's arguments, and
 /// every request carries it to the model.
@@ -188,14 +191,8 @@ pub struct Validator {
 pub enum Rejection {
     /// The check would take too long.
     TooLarge,
-    /// The value breaks a rule of the schema.
-    Invalid {
-        /// The fault; never quotes a value.
-        message: String,
-        /// JSON pointers: the place in the value, and the rule of the schema.
-        path: String,
-        rule: String,
-    },
+    /// The value breaks rules of the schema.
+    Invalid(Violations),
 }
 
 impl Validator {
@@ -232,28 +229,20 @@ impl Validator {
         self.evaluations(value).is_some() && self.library.is_valid(value)
     }
 
-    /// Checks a value. The library's first pass allocates nothing. Its second pass formats an error
-    /// only if few evaluations lead to it, since it collects the errors of all branches first.
+    /// Checks a value, and names what it violates. The library collects all errors, each with its
+    /// path, before it returns one, so it is asked for them only if they are few enough.
     pub fn check(&self, value: &Value) -> Result<(), Rejection> {
         let evaluations = self.evaluations(value).ok_or(Rejection::TooLarge)?;
-        if evaluations > MAX_WORDED {
-            return if self.library.is_valid(value) {
-                Ok(())
-            } else {
-                Err(Rejection::Invalid {
-                    message: "does not fit the schema; it is too large to say where".to_owned(),
-                    path: String::new(),
-                    rule: String::new(),
-                })
-            };
+        if self.library.is_valid(value) {
+            return Ok(());
         }
-        self.library
-            .validate(value)
-            .map_err(|error| Rejection::Invalid {
-                message: error.masked().to_string(),
-                path: error.instance_path().to_string(),
-                rule: error.schema_path().to_string(),
-            })
+        let collected = (evaluations <= MAX_WORDED
+            && violations::can_be_collected(evaluations, value))
+        .then(|| Violations::read(self.library.iter_errors(value).collect()))
+        .flatten();
+        Err(Rejection::Invalid(collected.unwrap_or_else(|| {
+            Violation::unlocated("does not fit the schema; it is too large to say where").into()
+        })))
     }
 }
 

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolcrib_bounds::schema::Rejection;
+use toolcrib_bounds::cut;
+use toolcrib_bounds::json::pointer::field_path;
+use toolcrib_bounds::schema::{Rejection, Violations};
 
 use crate::rule::{PINS, Pin, Rule};
 
 /// Rules that a refusal names, the nearest first.
 const NAMED: usize = 3;
+/// Limits the bytes of a pinned argument's name in a message.
+const MAX_NAME: usize = 64;
 
 /// A call that may run.
 #[derive(Clone, Debug)]
@@ -46,13 +50,12 @@ pub enum Refusal<E> {
 /// The reason for which a call does not meet one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// The argument has another value than the one that the rule fixes.
-    Pinned { name: String },
-    /// The rule's schema refuses the arguments.
-    Schema {
-        message: String,
-        path: String,
-        rule: String,
+    /// The rule refuses the arguments.
+    Arguments {
+        /// By its schema, and by the values that it fixes.
+        violations: Violations,
+        /// Whether an argument has another value than the one that the rule fixes.
+        is_pinned: bool,
     },
     /// A condition does not hold; these are its words.
     Condition { message: String },
@@ -66,22 +69,20 @@ impl From<Rejection> for Mismatch {
     fn from(rejection: Rejection) -> Self {
         match rejection {
             Rejection::TooLarge => Self::Unchecked,
-            Rejection::Invalid {
-                message,
-                path,
-                rule,
-            } => {
-                let name = path.strip_prefix('/').filter(|_| rule.starts_with(PINS));
-                match name {
-                    Some(name) => Self::Pinned {
-                        // A pin is a top-level argument, so the path has one part.
-                        name: name.replace("~1", "/").replace("~0", "~"),
-                    },
-                    None => Self::Schema {
-                        message,
-                        path,
-                        rule,
-                    },
+            Rejection::Invalid(mut violations) => {
+                let mut is_pinned = false;
+                for violation in violations.iter_mut() {
+                    if !violation.path.is_empty() && violation.rule.starts_with(PINS) {
+                        is_pinned = true;
+                        // The value of a pin is not for the caller to read.
+                        let name = field_path(&violation.path);
+                        let name = cut(&name, MAX_NAME);
+                        violation.message = format!("`{name}` is fixed: leave it out");
+                    }
+                }
+                Self::Arguments {
+                    violations,
+                    is_pinned,
                 }
             }
         }
@@ -93,8 +94,14 @@ impl Mismatch {
     /// a pinned argument: the model cannot choose another rule's value by accident.
     fn distance(&self) -> u8 {
         match self {
-            Self::Schema { .. } | Self::Condition { .. } | Self::Rounded { .. } => 0,
-            Self::Pinned { .. } => 1,
+            Self::Arguments {
+                is_pinned: false, ..
+            }
+            | Self::Condition { .. }
+            | Self::Rounded { .. } => 0,
+            Self::Arguments {
+                is_pinned: true, ..
+            } => 1,
             Self::Unchecked => 2,
         }
     }

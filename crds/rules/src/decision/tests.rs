@@ -68,13 +68,27 @@ fn check(rules: &[Rule], arguments: Value, required: &[&str], expected: &str) {
                 .iter()
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect();
-            let denied = would_deny.map(|refusal| format!(", would be {refusal:?}"));
+            let denied = would_deny.map(|refusal| format!(", would be {}", words(&refusal)));
             let (met, filled) = (met.join(" "), filled.join(" "));
             format!("{met} filled [{filled}]{}", denied.unwrap_or_default())
         }
-        Err(refusal) => format!("{refusal:?}"),
+        Err(refusal) => words(&refusal),
     };
     assert_eq!(found, expected, "{arguments}");
+}
+
+/// The refusal in short: of rules, what each refuses.
+fn words(refusal: &Refusal<String>) -> String {
+    let Refusal::Unmet(mismatches) = refusal else {
+        return format!("{refusal:?}");
+    };
+    let words = mismatches.iter().map(|mismatch| match mismatch {
+        Mismatch::Arguments { violations, .. } => violations.words(1000),
+        Mismatch::Condition { .. } | Mismatch::Rounded { .. } | Mismatch::Unchecked => {
+            format!("{mismatch:?}")
+        }
+    });
+    format!("Unmet: {}", words.collect::<Vec<_>>().join(" or "))
 }
 
 #[test]
@@ -99,7 +113,7 @@ fn a_pinned_argument_is_filled_in_or_compared() {
         &rules,
         json!({"account": "B"}),
         &[],
-        r#"Unmet([Pinned { name: "account" }])"#,
+        "Unmet: `account` is fixed: leave it out",
     );
     check(
         &rules,
@@ -178,14 +192,14 @@ fn a_rule_that_is_tried_out_allows_what_the_others_refuse() {
         &rules,
         json!({"amount": 11}),
         &[],
-        r#"trial filled [account="A1"], would be Unmet([Schema { message: "value is greater than the maximum of 10", path: "/amount", rule: "/allOf/1/properties/amount/maximum" }])"#,
+        "trial filled [account=\"A1\"], would be Unmet: `amount`: value is greater than the maximum of 10",
     );
     // Its pinned argument and the tool's own schema hold.
     check(
         &rules[1..],
         json!({"amount": 11, "account": "B1"}),
         &[],
-        r#"Unmet([Pinned { name: "account" }])"#,
+        "Unmet: `account` is fixed: leave it out",
     );
     let refused = decided(
         &[&rules[1]],
@@ -205,14 +219,24 @@ fn an_unmet_schema_is_nearer_than_a_foreign_pin() {
             Some(&json!({"properties": {"amount": {"maximum": 10}}})),
         ),
     ];
-    let rules: Vec<&Rule> = rules.iter().collect();
-    let refused = decided(&rules, &json!({"account": "B", "amount": 11}), &[]);
-    let Err(Refusal::Unmet(unmet)) = refused else {
-        panic!("{refused:?}");
-    };
-    assert!(
-        matches!(unmet.as_slice(), [Mismatch::Schema { path, .. }, Mismatch::Pinned { .. }] if path == "/amount"),
-        "{unmet:?}"
+    check(
+        &rules,
+        json!({"account": "B", "amount": 11}),
+        &[],
+        "Unmet: `amount`: value is greater than the maximum of 10 or `account` is fixed: leave it out",
+    );
+}
+
+#[test]
+fn all_that_one_rule_refuses_is_named_without_pinned_values() {
+    let schema = json!({"properties": {"amount": {"maximum": 10}, "note": {"type": "string"}}});
+    let both = rule("both", &json!({"account": "A1"}), Some(&schema));
+    check(
+        &[both],
+        json!({"account": "B", "amount": 11, "note": 7}),
+        &[],
+        "Unmet: `account` is fixed: leave it out; `amount`: value is greater than the maximum of 10; \
+         `note`: value is not of type \"string\"",
     );
 }
 

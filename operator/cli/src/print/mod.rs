@@ -23,7 +23,6 @@ use std::io::Write as _;
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
-use toolcrib_bounds::json::pointer::field_path;
 use toolcrib_compile::yaml;
 
 /// Writes all of `text`. A reader that has closed the pipe (`| head`) is no error.
@@ -44,13 +43,7 @@ pub fn value(value: &impl Serialize, output: Output) -> anyhow::Result<String> {
     }
 }
 
-/// The message in the error of a call's result, after the argument that it is about: `amount: value
-/// is not of type "number"`.
+/// The message in the error of a call's result.
 pub fn message_of(error: &Value) -> Option<String> {
-    let message = error["message"].as_str()?;
-    let path = error["details"]["path"].as_str().unwrap_or_default();
-    Some(match field_path(path) {
-        argument if argument.is_empty() => message.to_owned(),
-        argument => format!("{argument}: {message}"),
-    })
+    error["message"].as_str().map(str::to_owned)
 }

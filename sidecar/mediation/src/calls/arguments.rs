@@ -12,7 +12,7 @@ use toolcrib_rules::{Mismatch, Refusal as RulesRefusal, Rule, decide};
 use crate::codes::ResultCode;
 use crate::tools::offer::OfferedTool;
 use crate::tools::rules::AllowedBy;
-use crate::tools::schema::{ArgumentsRejection, MAX_KEY, Names};
+use crate::tools::schema::{ArgumentsRejection, MAX_KEY, MAX_VIOLATIONS, Names};
 
 /// Limits the bytes of all arguments of one call.
 const MAX_BYTES: usize = 256 * 1024;
@@ -31,7 +31,7 @@ const MAX_CONDITION: usize = 240;
 pub(crate) struct Refusal {
     pub code: ResultCode,
     pub message: String,
-    /// Path in the arguments, and the schema rule that failed.
+    /// Path in the arguments, and the schema rule, of the first violation.
     pub place: Option<(String, String)>,
 }
 
@@ -180,10 +180,7 @@ fn ambiguous(names: &[String]) -> Refusal {
 /// Says what to change, for the nearest rules. Values of pinned arguments are not the model's to
 /// know, so no message has one.
 fn unmet(mismatches: &[Mismatch]) -> Refusal {
-    let advice: Vec<String> = mismatches
-        .iter()
-        .map(|it| cut(&advice(it), MAX_CONDITION).into_owned())
-        .collect();
+    let advice: Vec<String> = mismatches.iter().map(advice).collect();
     Refusal {
         code: ResultCode::ConditionFailed,
         message: format!(
@@ -194,14 +191,11 @@ fn unmet(mismatches: &[Mismatch]) -> Refusal {
     }
 }
 
+/// At most `MAX_CONDITION` bytes.
 fn advice(mismatch: &Mismatch) -> String {
     match mismatch {
-        Mismatch::Pinned { name } => format!("{} is fixed: leave it out", quoted(name)),
-        Mismatch::Schema { message, path, .. } => match path.strip_prefix('/') {
-            Some(path) => format!("{}: {message}", quoted(path)),
-            None => message.clone(),
-        },
-        Mismatch::Condition { message } => message.clone(),
+        Mismatch::Arguments { violations, .. } => violations.words(MAX_CONDITION),
+        Mismatch::Condition { message } => cut(message, MAX_CONDITION).into_owned(),
         Mismatch::Rounded { number } => {
             format!("the number {number} has too many digits to be checked: write at most 15")
         }
@@ -226,15 +220,14 @@ impl From<ArgumentsRejection> for Refusal {
                 "the number {number} has more digits than a 64-bit float keeps, and the tool's \
                  schema compares numbers: write it with at most 15 digits"
             )),
-            ArgumentsRejection::Invalid {
-                message,
-                path,
-                rule,
-            } => Self {
-                code: ResultCode::SchemaValidation,
-                message,
-                place: Some((path, rule)),
-            },
+            ArgumentsRejection::Invalid(violations) => {
+                let first = violations.first();
+                Self {
+                    code: ResultCode::SchemaValidation,
+                    message: violations.words(MAX_VIOLATIONS),
+                    place: Some((first.path.clone(), first.rule.clone())),
+                }
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use toolcrib_rules::expression::Facts;
 
 use crate::codes::ResultCode;
 use crate::tools::rules::GrantRule;
-use crate::tools::schema::{ArgumentsRejection, Schema, Validators, shown_schema};
+use crate::tools::schema::{ArgumentsRejection, MAX_VIOLATIONS, Schema, Validators, shown_schema};
 
 /// The tools of one `tools.json`, by canonical name.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ pub struct CatalogTool {
 pub enum OutputMismatch {
     #[error("it has no structured content")]
     Missing,
-    #[error("{message}, at `{path}`")]
-    Invalid { message: String, path: String },
+    #[error("{0}")]
+    Invalid(String),
     #[error("it cannot be checked")]
     Uncheckable,
 }
@@ -231,8 +231,8 @@ impl CatalogTool {
                 ArgumentsRejection::Unusable
                 | ArgumentsRejection::TooLarge
                 | ArgumentsRejection::Rounded { .. } => OutputMismatch::Uncheckable,
-                ArgumentsRejection::Invalid { message, path, .. } => {
-                    OutputMismatch::Invalid { message, path }
+                ArgumentsRejection::Invalid(violations) => {
+                    OutputMismatch::Invalid(violations.words(MAX_VIOLATIONS))
                 }
             })
     }

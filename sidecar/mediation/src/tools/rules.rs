@@ -119,7 +119,7 @@ impl GrantRule {
                 let schema = self.patterns.get(condition)?.get(pattern)?;
                 match schema.check_result(&Value::from(text)) {
                     Ok(()) => Some(true),
-                    Err(ArgumentsRejection::Invalid { .. }) => Some(false),
+                    Err(ArgumentsRejection::Invalid(_)) => Some(false),
                     Err(
                         ArgumentsRejection::Unusable
                         | ArgumentsRejection::TooLarge
@@ -144,14 +144,6 @@ fn check_schema(schema: Option<&Schema>, arguments: &Value, text: &str) -> Resul
     checked.map_err(|rejected| match rejected {
         ArgumentsRejection::Unusable | ArgumentsRejection::TooLarge => Mismatch::Unchecked,
         ArgumentsRejection::Rounded { number } => Mismatch::Rounded { number },
-        ArgumentsRejection::Invalid {
-            message,
-            path,
-            rule,
-        } => Mismatch::from(Rejection::Invalid {
-            message,
-            path,
-            rule,
-        }),
+        ArgumentsRejection::Invalid(violations) => Mismatch::from(Rejection::Invalid(violations)),
     })
 }

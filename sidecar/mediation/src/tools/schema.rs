@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolcrib_bounds::arguments::{Arguments, in_other_case};
 use toolcrib_bounds::cut;
 use toolcrib_bounds::json::number;
-use toolcrib_bounds::schema::{Rejection, Schema as Counted, Validator};
+use toolcrib_bounds::schema::{Rejection, Schema as Counted, Validator, Violation, Violations};
 use toolcrib_dialect::json::{Array, Change, Object, canonical};
 use toolcrib_manifest::names::CLAW_ID;
 
@@ -65,8 +65,14 @@ pub(crate) enum Names {
     Unambiguous,
 }
 
+/// Limits the bytes of the violations in a result. Lists of names at their bounds fit.
+pub(crate) const MAX_VIOLATIONS: usize = 4096;
 /// Limits the names of declared arguments that an error lists.
 const MAX_NAMED: usize = 32;
+/// Limits the names of undeclared arguments that an error lists.
+const MAX_UNDECLARED: usize = 5;
+/// The rule by which a schema refuses names that it does not declare.
+const CLOSED: &str = "/additionalProperties";
 
 /// The reason for which arguments were rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,12 +83,8 @@ pub(crate) enum ArgumentsRejection {
     TooLarge,
     /// A number whose parsed value differs from the digits that the service gets.
     Rounded { number: String },
-    /// The error, its path in the arguments, and the schema rule that failed.
-    Invalid {
-        message: String,
-        path: String,
-        rule: String,
-    },
+    /// The violations of the schema, and of the rules on names.
+    Invalid(Violations),
 }
 
 impl Validators {
@@ -152,22 +154,23 @@ impl Schema {
         if compiled.validator.evaluations(arguments).is_none() {
             return Err(ArgumentsRejection::TooLarge);
         }
-        match names {
-            Names::Declared => {
-                compiled.unambiguous(arguments)?;
-                compiled.declared(arguments)?;
-            }
-            Names::Unambiguous => compiled.unambiguous(arguments)?,
-        }
+        compiled.unambiguous(arguments)?;
+        let undeclared = match names {
+            Names::Declared => compiled.undeclared(arguments),
+            Names::Unambiguous => None,
+        };
         if let (true, Some(number)) = (
             compiled.validator.compares_numbers(),
             number::first_rounded(text),
         ) {
-            return Err(ArgumentsRejection::Rounded {
-                number: number.to_owned(),
+            return Err(match undeclared {
+                Some(undeclared) => ArgumentsRejection::Invalid(undeclared.into()),
+                None => ArgumentsRejection::Rounded {
+                    number: number.to_owned(),
+                },
             });
         }
-        compiled.checked(arguments)
+        compiled.checked_beside(undeclared, arguments)
     }
 
     /// Checks a service's result. The model gets the digits of the text and nothing acts on them,
@@ -215,15 +218,7 @@ impl SchemaValidators {
             .check(value)
             .map_err(|rejection| match rejection {
                 Rejection::TooLarge => ArgumentsRejection::TooLarge,
-                Rejection::Invalid {
-                    message,
-                    path,
-                    rule,
-                } => ArgumentsRejection::Invalid {
-                    message,
-                    path,
-                    rule,
-                },
+                Rejection::Invalid(violations) => ArgumentsRejection::Invalid(violations),
             })
     }
 
@@ -233,32 +228,71 @@ impl SchemaValidators {
             return Ok(());
         };
         let (name, declared) = (cut(other.name, MAX_KEY), cut(other.declared, MAX_KEY));
-        Err(ArgumentsRejection::Invalid {
+        let violation = Violation {
             message: format!("`{name}` could be read as `{declared}`: write `{declared}`"),
             path: String::new(),
             rule: "/properties".into(),
-        })
+        };
+        Err(ArgumentsRejection::Invalid(violation.into()))
     }
 
-    /// Rejects undeclared top-level arguments. Runs after the evaluation count, in which each
-    /// pattern is one evaluation per argument.
-    fn declared(&self, arguments: &Value) -> Result<(), ArgumentsRejection> {
+    /// Checks values, and names the undeclared arguments before the other violations.
+    fn checked_beside(
+        &self,
+        undeclared: Option<Violation>,
+        value: &Value,
+    ) -> Result<(), ArgumentsRejection> {
+        let checked = self.checked(value);
+        let Some(undeclared) = undeclared else {
+            return checked;
+        };
+        let violations = match checked {
+            // A closed schema refuses the same names, by the same rule.
+            Err(ArgumentsRejection::Invalid(others)) => others.preceded_by(undeclared),
+            Ok(())
+            | Err(
+                ArgumentsRejection::Unusable
+                | ArgumentsRejection::TooLarge
+                | ArgumentsRejection::Rounded { .. },
+            ) => undeclared.into(),
+        };
+        Err(ArgumentsRejection::Invalid(violations))
+    }
+
+    /// Returns the violation by undeclared top-level arguments. Runs after the evaluation count, in
+    /// which each pattern is one evaluation per argument.
+    fn undeclared(&self, arguments: &Value) -> Option<Violation> {
         let by_pattern = |name: &str| {
             let patterns = self.patterns.as_ref();
             patterns.is_some_and(|patterns| patterns.accepts(&Value::from(name)))
         };
         let names = arguments.as_object().into_iter().flatten();
-        let undeclared = names
+        let names: Vec<&str> = names
             .map(|(name, _)| name.as_str())
-            .find(|name| !self.declared.takes(name) && !by_pattern(name));
-        let Some(name) = undeclared else {
-            return Ok(());
+            .filter(|name| !self.declared.takes(name) && !by_pattern(name))
+            .collect();
+        let first = cut(names.first()?, MAX_KEY);
+        let (named, more) = names.split_at(names.len().min(MAX_UNDECLARED));
+        let named: Vec<String> = named
+            .iter()
+            .map(|name| format!("`{}`", cut(name, MAX_KEY)))
+            .collect();
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
         };
-        let name = cut(name, MAX_KEY);
-        Err(ArgumentsRejection::Invalid {
-            message: format!("`{name}` is no argument of this tool; {}", self.listed()),
-            path: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
-            rule: "/additionalProperties".into(),
+        let are = match names.len() {
+            1 => "is no argument",
+            _ => "are no arguments",
+        };
+        Some(Violation {
+            message: format!(
+                "{}{more} {are} of this tool; {}",
+                named.join(", "),
+                self.listed()
+            ),
+            path: format!("/{}", first.replace('~', "~0").replace('/', "~1")),
+            rule: CLOSED.into(),
         })
     }
 

@@ -475,6 +475,9 @@ fn names_of<'v>(schema: &'v Map<String, Value>, member: &str) -> impl Iterator<I
     keys.into_iter().chain(items)
 }
 
+/// Limits the bytes of the reason for which a pinned value is refused.
+const MAX_WHY: usize = 240;
+
 /// Checks values of single arguments against the properties of a schema, without what the schema
 /// says of all arguments together. Returns the first refused argument, and why.
 fn refused(schema: Map<String, Value>, values: &Map<String, Value>) -> Option<(String, String)> {
@@ -494,7 +497,7 @@ fn refused(schema: Map<String, Value>, values: &Map<String, Value>) -> Option<(S
         let argument = Map::from_iter([(name.clone(), value.clone())]);
         let why = match validator.check(&Value::Object(argument)).err()? {
             Rejection::TooLarge => "it is too large".to_owned(),
-            Rejection::Invalid { message, .. } => message,
+            Rejection::Invalid(violations) => violations.words(MAX_WHY),
         };
         Some((name.clone(), why))
     });
