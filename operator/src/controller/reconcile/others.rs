@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Resource;
 use tokio::time::Instant;
 use toolcrib_compile::{
-    ObjectRef, Objects, SyncProof, check_defaults, check_grant, check_policy, check_provider,
-    check_surface,
+    Code, Diagnostic, ObjectRef, Objects, SyncProof, check_defaults, check_grant, check_policy,
+    check_provider, check_surface,
 };
 use toolcrib_crds::{ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
 
@@ -28,6 +29,9 @@ use crate::controller::status::{Activity, ToolDefaultsReport, ToolGrantReport};
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// The wait until it is known whether selectors are in force.
 const SOON: Duration = Duration::from_millis(200);
+/// Age of a grant at which a misspelt agent is looked for once more: `kubectl apply` may create the
+/// grant before the agents of the same folder.
+const APPLIED_TOGETHER: Duration = Duration::from_secs(30);
 /// Interval between two checks of a policy. Each change of an Agent may change its number of agents.
 const POLICY_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -41,8 +45,25 @@ pub(super) async fn surface(
     Ok(())
 }
 
+/// Returns the time until a grant whose agent is not found is old enough that a suggestion is final.
+/// No name of another agent is a dependency of its check.
+fn check_for_suggestions(
+    found: &[Diagnostic],
+    created: Timestamp,
+    now: Timestamp,
+) -> Option<Duration> {
+    if !found.iter().any(|found| found.code == Code::AgentNotFound) {
+        return None;
+    }
+    // Clocks differ.
+    let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+    let wait = APPLIED_TOGETHER.saturating_sub(age);
+    (!wait.is_zero()).then_some(wait)
+}
+
 /// Requeued for the time at which the grant begins or ends to give something: its status says so. A
-/// selector waits until it is known whether selectors are in force.
+/// selector waits until it is known whether selectors are in force. A new grant whose agent is not
+/// found is checked once more.
 pub(super) async fn grant(
     context: &Context,
     work: &Work,
@@ -62,7 +83,15 @@ pub(super) async fn grant(
     let report = checked(context, work, synced, check_grant).await?;
     let activity = grant.map(|grant| Activity::of(&grant.spec));
     let activity = activity.unwrap_or_default();
-    let wait = activity.next_change(Timestamp::now());
+    let now = Timestamp::now();
+    let created = stored
+        .as_ref()
+        .and_then(|stored| stored.meta().creation_timestamp.as_ref());
+    let again = report
+        .as_ref()
+        .zip(created)
+        .and_then(|(report, created)| check_for_suggestions(&report.diagnostics, created.0, now));
+    let wait = activity.next_change(now).into_iter().chain(again).min();
     let report = report.map(|report| ToolGrantReport { report, activity });
     report::other::<ToolGrant, _>(context, work, &context.stores.grants, report).await?;
     Ok(wait.map_or(Completion::Settled, |wait| {
@@ -131,4 +160,39 @@ async fn checked<T>(
         return Err(ReconcileError::NotSynced);
     }
     Ok(answer.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use toolcrib_compile::{Kind, Subject};
+
+    use super::*;
+
+    #[test]
+    fn a_new_grant_without_its_agent_is_checked_once_more() {
+        let found = |code: Code| Diagnostic {
+            object: Subject::new(Kind::ToolGrant, &ObjectRef::new("pond", "reads")),
+            field: "spec.agents[0]".into(),
+            code,
+            severity: code.severity(),
+            message: String::new(),
+        };
+        let created: Timestamp = "2026-06-01T12:00:00Z".parse().expect("a time");
+        let check = |code: Code, seconds: i64, expected: Option<u64>| {
+            let now = created + jiff::SignedDuration::from_secs(seconds);
+            let wait = check_for_suggestions(&[found(code)], created, now);
+            assert_eq!(
+                wait.map(|wait| wait.as_secs()),
+                expected,
+                "{code:?} {seconds}"
+            );
+        };
+        check(Code::AgentNotFound, 0, Some(30));
+        check(Code::AgentNotFound, 12, Some(18));
+        check(Code::AgentNotFound, 30, None);
+        check(Code::AgentNotFound, 9000, None);
+        // The API server's clock is ahead.
+        check(Code::AgentNotFound, -5, Some(30));
+        check(Code::ToolNotFound, 0, None);
+    }
 }

@@ -177,3 +177,41 @@ fn a_snapshot_reads_each_object_once() {
         "it was absent at the first read"
     );
 }
+
+/// The condition of a grant suggests what the webhook's warning does, and does not depend on the
+/// other agents of the namespace.
+#[test]
+fn a_misspelt_agent_is_suggested_without_a_dependency() {
+    let documents = [
+        worlds::ours("Agent", "pond", "otter", "surfaces: []"),
+        worlds::ours("Agent", "lake", "oter2", "surfaces: []"),
+        worlds::ours("ToolGrant", "pond", "reads", "agents: [oter]"),
+    ];
+    let world: World = documents.into();
+    let material = FromInputs(inputs(&World::new()));
+    let stores = stores(&world);
+    let looked_at = RefCell::new(BTreeSet::new());
+    let look = |key: &Key| {
+        looked_at.borrow_mut().insert(key.clone());
+    };
+    let report = check_grant(
+        &snapshot(&stores, &material, &look),
+        &ObjectRef::new("pond", "reads"),
+    );
+    let report = report.expect("the grant exists");
+    let messages: Vec<&str> = report
+        .diagnostics
+        .iter()
+        .map(|found| found.message.as_str())
+        .collect();
+    assert_eq!(
+        messages,
+        ["agent pond/oter not found (did you mean otter?): create it, or correct the name"]
+    );
+    let otter = Key::of_object(Kind::Agent, &ObjectRef::new("pond", "otter"));
+    let looked_at = looked_at.into_inner();
+    assert!(
+        otter.iter().all(|key| !looked_at.contains(key)),
+        "{looked_at:?}"
+    );
+}
