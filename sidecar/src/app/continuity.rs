@@ -2,11 +2,10 @@
 //! that are read after a restart.
 //!
 //! A line that cannot be written or read loses the context of one turn, never an answer. The file
-//! is as confidential as the record, so it has the same mode. The file and its replacement together
-//! stay within their share of the volume.
+//! and its replacement together stay within their share of the volume.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +13,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use toolcrib_dialect::{DialectError, Insertion, Request};
 use toolcrib_mediation::{Continuity, HiddenRounds, PresentedTools, RememberedTools};
+
+use super::line_file::LineFile;
 
 const FILE_NAME: &str = "continuity.jsonl";
 /// The file with one tool per line: its alias and its canonical name. Earlier releases wrote only
@@ -24,7 +25,6 @@ const NAMES_NAME: &str = "presented";
 const MAX_NAMES: usize = 4000;
 /// Most bytes of a line. A tool with a longer name is remembered only until a restart.
 const MAX_LINE: usize = 512;
-const REWRITTEN_NAME: &str = "continuity.jsonl.new";
 /// Most bytes in memory, however large the volume is.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes on disk per byte in memory: two for the file, which is rewritten when it has twice as
@@ -41,12 +41,7 @@ pub struct ContinuityStore {
 #[derive(Debug)]
 struct ContinuityFile {
     continuity: Continuity,
-    file: Option<File>,
-    written: u64,
-    /// Size at which the file is rewritten.
-    limit: u64,
-    /// True if the last line is incomplete: the next one must not become part of it.
-    torn: bool,
+    file: LineFile,
 }
 
 impl ContinuityStore {
@@ -56,23 +51,15 @@ impl ContinuityStore {
         let in_memory = usize::try_from(share).map_or(MAX_BYTES, |share| share.min(MAX_BYTES));
         let limit = 2 * in_memory as u64;
         let mut continuity = Continuity::new(in_memory);
-        if let Ok(file) = File::open(dir.join(FILE_NAME)) {
-            let lines = BufReader::new(file.take(4 * MAX_BYTES as u64)).split(b'\n');
-            for line in lines.map_while(Result::ok) {
-                // A kill can leave half a line.
-                if let Ok(hidden) = serde_json::from_slice::<HiddenRounds>(&line) {
-                    continuity.remember(hidden);
-                }
+        let mut file = LineFile::new(dir.join(FILE_NAME), limit);
+        for line in file.read(4 * MAX_BYTES as u64) {
+            if let Ok(hidden) = serde_json::from_slice::<HiddenRounds>(&line) {
+                continuity.remember(hidden);
             }
         }
-        let mut kept = ContinuityFile {
-            continuity,
-            file: None,
-            written: 0,
-            limit,
-            torn: false,
-        };
-        rewrite(dir, &mut kept);
+        // The overhead of JSON may be too much for the last turns, which are left out.
+        lost(file.rewrite(lines(&continuity)));
+        let kept = ContinuityFile { continuity, file };
         ContinuityStore {
             dir: dir.to_path_buf(),
             kept: Mutex::new(kept),
@@ -133,32 +120,10 @@ impl ContinuityStore {
 
     /// Remembers the hidden rounds of a turn. Blocks to write a few KiB to a local file.
     pub fn remember(&self, hidden: HiddenRounds) {
-        let mut kept = self.file();
-        let line = serde_json::to_vec(&hidden);
-        kept.continuity.remember(hidden);
-        let Ok(mut line) = line else {
-            return;
-        };
-        if kept.torn {
-            line.insert(0, b'\n');
-        }
-        line.push(b'\n');
-        if kept.written + line.len() as u64 > kept.limit {
-            rewrite(&self.dir, &mut kept);
-            return;
-        }
-        kept.written += line.len() as u64;
-        let Some(file) = &mut kept.file else {
-            return;
-        };
-        let written = file.write_all(&line);
-        kept.torn = written.is_err();
-        if let Err(error) = written {
-            tracing::warn!(
-                error = error.to_string(),
-                "hidden rounds not written, lost at a restart"
-            );
-        }
+        let ContinuityFile { continuity, file } = &mut *self.file();
+        let line = serde_json::to_vec(&hidden).expect("texts always serialize");
+        continuity.remember(hidden);
+        lost(file.append(line, || lines(continuity)));
     }
 
     fn file(&self) -> MutexGuard<'_, ContinuityFile> {
@@ -191,40 +156,17 @@ fn names(dir: &Path) -> RememberedTools {
     names
 }
 
-/// Replaces the file, in one step, with one that has the remembered rounds that fit.
-fn rewrite(dir: &Path, kept: &mut ContinuityFile) {
-    let written = || -> std::io::Result<(File, u64)> {
-        let path = dir.join(REWRITTEN_NAME);
-        let mut file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)?;
-        let mut size = 0;
-        for hidden in kept.continuity.entries() {
-            let mut line = serde_json::to_vec(&hidden)?;
-            line.push(b'\n');
-            // The overhead of JSON may be too much for the last turn.
-            if size + line.len() as u64 > kept.limit {
-                continue;
-            }
-            file.write_all(&line)?;
-            size += line.len() as u64;
-        }
-        std::fs::rename(&path, dir.join(FILE_NAME))?;
-        Ok((file, size))
-    };
-    kept.torn = false;
-    match written() {
-        Ok((file, size)) => (kept.file, kept.written) = (Some(file), size),
-        Err(error) => {
-            tracing::warn!(
-                error = error.to_string(),
-                "hidden rounds not written, lost at a restart"
-            );
-            (kept.file, kept.written) = (None, 0);
-        }
+fn lines(continuity: &Continuity) -> impl Iterator<Item = Vec<u8>> {
+    let line = |hidden| serde_json::to_vec(&hidden).expect("texts always serialize");
+    continuity.entries().map(line)
+}
+
+fn lost(written: io::Result<()>) {
+    if let Err(error) = written {
+        tracing::warn!(
+            error = error.to_string(),
+            "hidden rounds not written, lost at a restart"
+        );
     }
 }
 
@@ -273,25 +215,6 @@ mod tests {
             let again = kept(&ContinuityStore::open(dir.path(), ROOM));
             assert_eq!(again, [&all[..whole], &[hidden(7, 10)]].concat());
         }
-    }
-
-    /// A disk that was full in the middle of a line.
-    #[test]
-    fn half_a_line_of_a_full_disk_spoils_no_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = ContinuityStore::open(dir.path(), ROOM);
-        store.remember(hidden(1, 10));
-        {
-            let mut kept = store.file();
-            let file = kept.file.as_mut().unwrap();
-            file.write_all(b"{\"key\":\"torn").unwrap();
-            kept.torn = true;
-        }
-        store.remember(hidden(2, 10));
-        store.remember(hidden(3, 10));
-        drop(store);
-        let again = kept(&ContinuityStore::open(dir.path(), ROOM));
-        assert_eq!(again, [1, 2, 3].map(|number| hidden(number, 10)));
     }
 
     #[test]

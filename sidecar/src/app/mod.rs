@@ -2,6 +2,7 @@
 
 pub mod connections;
 pub mod continuity;
+pub mod line_file;
 pub mod sessions;
 
 use std::sync::Arc;
