@@ -519,6 +519,7 @@ mod tests {
                 "arguments",
                 "descriptorDigest",
                 "enforcement",
+                "rate",
                 "surface",
                 "when"
             ]

@@ -35,7 +35,9 @@ pub use decode::{
 pub use definitions::{GROUP, VERSION, definitions};
 pub use fields::agent_selector::{AgentSelector, LabelExpression};
 pub use fields::arguments::ArgumentRules;
-pub use fields::authority::{ConditionRule, Enforcement, FeedRule, SurfaceName, ToolRule};
+pub use fields::authority::{
+    ConditionRule, Enforcement, FeedRule, RateRule, SurfaceName, ToolRule,
+};
 pub use fields::duration::{DurationError, DurationText};
 pub use fields::policy::{
     Context, Egress, Mode, Models, Policy, ProviderTools, Streaming, Tier, UnknownModel,

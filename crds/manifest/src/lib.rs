@@ -43,7 +43,7 @@ pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,
 };
 pub use raw::RawJson;
-pub use rule::{Condition, Rule};
+pub use rule::{Condition, Rate, Rule};
 pub use secret::SecretText;
 pub use tools::{
     Auth, BodyKind, Execution, HttpMethod, Policy, ReadMethod, ServiceSettings, Tier, Tool,

@@ -39,3 +39,8 @@ pub const RULES: &str = "rules/1";
 /// mediator that knows only that would read such a rule without them, and so wider. Also beside a rule
 /// without conditions: that one can be removed over the link before other files are loaded.
 pub const WHEN: &str = "when/1";
+/// Entry in `requires` of a tool: a rule of it has rates (`rate`). Apart from [`RULES`] for the reason of
+/// [`WHEN`].
+pub const RATES: &str = "rates/1";
+/// The entries in `requires` of a tool that this release enforces.
+pub const TOOL_REQUIREMENTS: [&str; 3] = [RULES, WHEN, RATES];

@@ -16,7 +16,7 @@ pub struct Rule {
     /// the tool's own schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<RawJson>,
-    /// The rule is tried out: a call that `arguments` or `when` would refuse runs all the same, and the
+    /// The rule is tried out: a call that `arguments`, `rate` or `when` would refuse runs all the same, and the
     /// record says so. A mediator that does not know the field refuses the call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub audit: bool,
@@ -33,6 +33,9 @@ pub struct Rule {
     /// Top-level arguments with the only value that they may have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pin: BTreeMap<String, RawJson>,
+    /// How often the rule allows calls of its tool; each entry holds by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rate: Vec<Rate>,
     /// Conditions that must all hold of a call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<Condition>,
@@ -47,6 +50,14 @@ pub struct Condition {
     pub message: String,
 }
 
+/// At most this many calls of one tool in any period of this length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Rate {
+    pub calls: u32,
+    /// Milliseconds, at most 24 hours.
+    pub per_ms: u64,
+}
+
 impl Rule {
     /// Returns whether every call meets the rule at any time.
     pub fn is_unconditional(&self) -> bool {
@@ -59,12 +70,14 @@ impl Rule {
             not_after,
             not_before,
             pin,
+            rate,
             when,
         } = self;
         arguments.is_none()
             && not_after.is_none()
             && not_before.is_none()
             && pin.is_empty()
+            && rate.is_empty()
             && when.is_empty()
     }
 }

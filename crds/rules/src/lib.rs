@@ -3,19 +3,22 @@
 //!
 //! The mediator decides calls with this crate, and the command line tests policies with it, so both
 //! give the same answer. Pure: the caller passes the time, and builds the validators of
-//! [`Rule::schema`] ([`toolcrib_bounds::schema`]), since only it knows how many it may keep. Not here:
-//! which rules of the files still stand (the link's allowlist), and the tool's own schema.
+//! [`Rule::schema`] ([`toolcrib_bounds::schema`]), since only it knows how many it may keep, and keeps
+//! the calls that [`Rule::rates`] count. Not here: which rules of the files still stand (the link's
+//! allowlist), and the tool's own schema.
 //!
 //! Invariants: authority is a union, so a further rule never refuses a call whose arguments are the
 //! same. A rule with a condition that cannot be read is never met.
 
 mod decision;
 pub mod expression;
+mod rate;
 mod rule;
 mod shown;
 mod window;
 
 pub use decision::{Coverage, Decision, Mismatch, Refusal, decide};
+pub use rate::{CallCount, Rate};
 pub use rule::{Condition, Defect, Rule};
 pub use shown::{Contradiction, shown_schema};
 pub use window::{Window, WindowState};

@@ -6,6 +6,7 @@ use toolcrib_manifest as manifest;
 use toolcrib_manifest::{GrantRef, RawJson};
 
 use crate::expression::{Expression, ExpressionFault, Facts};
+use crate::rate::Rate;
 use crate::window::{Window, WindowState};
 
 /// A rule whose times and values are parsed.
@@ -22,6 +23,7 @@ pub struct Rule {
     schema: Option<String>,
     /// The pinned arguments alone, of a rule that is tried out.
     pins_schema: Option<String>,
+    rates: Vec<Rate>,
     when: Vec<Condition>,
 }
 
@@ -51,6 +53,11 @@ pub enum Defect {
     Pin(String),
     #[error("the schema of the arguments cannot be read: write an object with properties")]
     Arguments,
+    #[error("is no rate: write at least one call, and a period of at most 24h")]
+    Rate {
+        /// Index among the rule's rates.
+        index: usize,
+    },
     #[error("{fault}")]
     Condition {
         /// Index among the rule's conditions.
@@ -71,6 +78,7 @@ impl Rule {
             not_after,
             not_before,
             pin,
+            rate,
             when,
         } = rule;
         let pins = pin
@@ -91,6 +99,11 @@ impl Rule {
                 not_before: not_before.as_deref().map(time).transpose()?,
                 not_after: not_after.as_deref().map(time).transpose()?,
             },
+            rates: rate
+                .iter()
+                .enumerate()
+                .map(|(index, rate)| Rate::read(*rate).ok_or(Defect::Rate { index }))
+                .collect::<Result<_, _>>()?,
             when: when
                 .iter()
                 .enumerate()
@@ -113,15 +126,18 @@ impl Rule {
         &self.grant
     }
 
-    /// Returns whether the rule is tried out: what its schema and its `when` refuse runs all the same,
-    /// and is recorded. Its window and its pinned arguments hold.
+    /// Returns whether the rule is tried out: what its schema, its rates and its `when` refuse runs all
+    /// the same, and is recorded. Its window and its pinned arguments hold.
     pub fn is_audit(&self) -> bool {
         self.is_audit
     }
 
     /// Returns whether the rule has no condition at all.
     pub fn is_unconditional(&self) -> bool {
-        self.window == Window::default() && self.schema.is_none() && self.when.is_empty()
+        self.window == Window::default()
+            && self.schema.is_none()
+            && self.rates.is_empty()
+            && self.when.is_empty()
     }
 
     /// Returns whether the time is in the rule's window.
@@ -148,6 +164,11 @@ impl Rule {
     /// The names of the pinned arguments.
     pub fn pinned(&self) -> impl Iterator<Item = &str> {
         self.pins.iter().map(|pin| pin.name.as_str())
+    }
+
+    /// How often calls that meet the rule may run, for each tool. All hold together.
+    pub fn rates(&self) -> &[Rate] {
+        &self.rates
     }
 
     /// The conditions that must all hold of a call.

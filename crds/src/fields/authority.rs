@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ArgumentRules;
+use crate::{ArgumentRules, DurationText};
 
 /// Names a Surface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -44,7 +44,12 @@ pub struct ToolRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub when: Vec<ConditionRule>,
-    /// Whether `arguments.schema` and `when` refuse calls, or are tried out.
+    /// How often each of these tools may be called; all of them hold. Each pod of an agent counts its
+    /// own calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub rate: Vec<RateRule>,
+    /// Whether `arguments.schema`, `rate` and `when` refuse calls, or are tried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,
 }
@@ -55,7 +60,7 @@ pub struct ToolRule {
 pub enum Enforcement {
     /// A call outside of the limits is refused.
     Enforce,
-    /// A call outside of `arguments.schema` or `when` runs, also one that another grant's limits
+    /// A call outside of `arguments.schema`, `rate` or `when` runs, also one that another grant's limits
     /// refuse, and the record has `would_deny`. Pinned arguments and times hold.
     Audit,
 }
@@ -73,6 +78,19 @@ pub struct ConditionRule {
     /// `an order is worth at most 1000`.
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[^\x00-\x1f\x7f]+$"))]
     pub message: String,
+}
+
+/// At most this many calls of one tool in any period of this length.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RateRule {
+    /// Most calls that run in a period. A call counts when it is sent, whatever becomes of it; a call
+    /// that is refused does not count.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub calls: u32,
+    /// Length of the period, such as `1h`. It has no fixed beginning: the calls of the last hour count,
+    /// each for up to a sixtieth of the period longer.
+    pub per: DurationText,
 }
 
 /// Feeds of one surface.

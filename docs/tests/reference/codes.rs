@@ -153,6 +153,9 @@ fn result(code: ResultCode) -> &'static str {
         ResultCode::AmbiguousArguments => {
             "an argument that several grants fix to different values was left out"
         }
+        ResultCode::RateLimited => {
+            "the tool was called as often as it is granted; the text says when the next call is allowed"
+        }
         ResultCode::PermissionDenied => {
             "the tool is not, or no longer, allowed; or its tier needs an approval"
         }

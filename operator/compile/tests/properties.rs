@@ -12,7 +12,7 @@ use toolcrib_compile::{
     Compilation, Effect, Inputs, LastGood, LoadResult, ObjectRef, Presence, SecretKeyRef, Settings,
     comparable, compile, compile_all, floor, load, materialize, plan, takes_away,
 };
-use toolcrib_manifest::{Rule, SecretText};
+use toolcrib_manifest::{Rule, SecretText, names};
 
 const AGENTS: [&str; 3] = ["otter", "beaver", "heron"];
 const SURFACES: [&str; 3] = ["fish", "reed", "news"];
@@ -157,6 +157,7 @@ fn rules() -> impl Strategy<Value = String> {
                 ", arguments: {pin: {n: 1}}",
                 ", arguments: {pin: {n: a}}",
                 ", arguments: {schema: {properties: {n: {maximum: 3}}}}",
+                ", rate: [{calls: 3, per: 1h}]",
             ]),
         ),
         1..3,
@@ -334,7 +335,8 @@ proptest! {
                     extension.rules.iter().partition(|rule| rule.is_unconditional());
                 let is_any = extension.rules.is_empty() || !any.is_empty();
                 prop_assert_eq!(floor.tools.contains_key(&tool.name), is_any);
-                prop_assert_eq!(extension.requires.is_empty(), is_any);
+                let are_rules = extension.requires.iter().any(|name| name == names::RULES);
+                prop_assert_eq!(are_rules, !is_any);
                 let stand = floor.rules.get(&tool.name).map(|rules| rules.rules.clone());
                 let written: BTreeSet<String> = limited.iter().map(|rule| rule.digest.clone()).collect();
                 prop_assert_eq!(stand.unwrap_or_default(), written);

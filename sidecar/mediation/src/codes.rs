@@ -15,6 +15,8 @@ pub enum ResultCode {
     ConditionFailed,
     /// A pinned argument is left out, and the rules have several values for it.
     AmbiguousArguments,
+    /// The rules that the call meets have allowed as many calls as their rates say.
+    RateLimited,
     PermissionDenied,
     RetriesExhausted,
     ApprovalDenied,
@@ -36,11 +38,12 @@ pub enum ResultCode {
 
 impl ResultCode {
     /// All codes but those of HTTP statuses.
-    pub const NAMED: [ResultCode; 19] = [
+    pub const NAMED: [ResultCode; 20] = [
         ResultCode::InvalidArguments,
         ResultCode::SchemaValidation,
         ResultCode::ConditionFailed,
         ResultCode::AmbiguousArguments,
+        ResultCode::RateLimited,
         ResultCode::PermissionDenied,
         ResultCode::RetriesExhausted,
         ResultCode::ApprovalDenied,
@@ -59,9 +62,10 @@ impl ResultCode {
     ];
 
     /// Codes of calls that were denied and never sent; a wrong call has other codes.
-    pub const DENIALS: [ResultCode; 4] = [
+    pub const DENIALS: [ResultCode; 5] = [
         ResultCode::PermissionDenied,
         ResultCode::ConditionFailed,
+        ResultCode::RateLimited,
         ResultCode::UnsupportedTool,
         ResultCode::UnsupportedRequirement,
     ];
@@ -74,6 +78,7 @@ impl fmt::Display for ResultCode {
             ResultCode::SchemaValidation => "schema_validation",
             ResultCode::ConditionFailed => "condition_failed",
             ResultCode::AmbiguousArguments => "ambiguous_arguments",
+            ResultCode::RateLimited => "rate_limited",
             ResultCode::PermissionDenied => "permission_denied",
             ResultCode::RetriesExhausted => "retries_exhausted",
             ResultCode::ApprovalDenied => "approval_denied",

@@ -223,7 +223,7 @@ proptest! {
         if account.is_some() {
             prop_assert_eq!(&sent, &arguments);
         }
-        let permitted = dispatched.authority().permits(&call, hour(dispatched.now));
+        let permitted = dispatched.authority().permits(&call, &RateCounts::default(), hour(dispatched.now));
         let expected = dispatched.met(&sent).next().map(Conditions::digest);
         prop_assert_eq!(permitted.is_ok(), expected.is_some(), "{:?}", permitted.err());
         if let Ok(live) = permitted {
@@ -241,6 +241,85 @@ proptest! {
                 presented.tools().map(|(_, tool)| tool.shown_schema().to_string()).next()
             };
             prop_assert_eq!(shown(&kept), shown(&world.authority()));
+        }
+    }
+}
+
+/// A rule with one rate, and with one pinned account or none.
+#[derive(Clone, Copy, Debug)]
+struct Limited {
+    account: Option<&'static str>,
+    calls: u64,
+    /// Minutes.
+    per: i64,
+}
+
+fn limited() -> impl Strategy<Value = Limited> {
+    let account = proptest::option::of(proptest::sample::select(ACCOUNTS.to_vec()));
+    (account, 1..4u64, 1..120i64).prop_map(|(account, calls, per)| Limited {
+        account,
+        calls,
+        per,
+    })
+}
+
+fn with_rates(rules: &[Limited]) -> Authority {
+    let entry = |rule: &Limited| {
+        let mut entry = json!({"digest": format!("r1:{rule:?}"),
+            "grant": {"namespace": "pond", "name": "a"},
+            "rate": [{"calls": rule.calls, "per_ms": rule.per * 60_000}]});
+        if let Some(account) = rule.account {
+            entry["pin"] = json!({"account": account});
+        }
+        entry
+    };
+    load(&ruled(&rules.iter().map(entry).collect::<Value>()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
+
+    /// The reference remembers the time of every call. Slots are minutes divided by sixty, so whole
+    /// seconds. The same past calls leave fewer rules no more room.
+    #[test]
+    fn a_call_runs_if_a_rule_that_it_meets_has_room(
+        rules in proptest::collection::vec(limited(), 1..4),
+        calls in proptest::collection::vec((0..2400i64, any::<bool>()), 1..40),
+        without in any::<prop::sample::Index>(),
+    ) {
+        let authority = with_rates(&rules);
+        let any = load(&ruled(&json!([serde_json::from_str::<Value>(ALWAYS).unwrap()])));
+        let mut fewer = rules.clone();
+        fewer.remove(without.index(rules.len()));
+        let fewer = (!fewer.is_empty()).then(|| with_rates(&fewer));
+        let counts = RateCounts::default();
+        let mut ran: Vec<(i64, &str)> = Vec::new();
+        let mut now = 0;
+        for (step, first) in calls {
+            now += step;
+            let time = Timestamp::from_second(now).unwrap();
+            let account = if first { ACCOUNTS[0] } else { ACCOUNTS[1] };
+            let call = read(&any, time, &json!({"account": account, "amount": 1})).unwrap();
+            let meets = |rule: &Limited, account: &str| rule.account.is_none_or(|it| it == account);
+            let has_room = |rule: &Limited| {
+                let slot = |time: i64| time / rule.per;
+                let counted = ran.iter().filter(|(at, other)| {
+                    meets(rule, other) && slot(*at) + 60 >= slot(now)
+                });
+                (counted.count() as u64) < rule.calls
+            };
+            let expected = rules.iter().filter(|it| meets(it, account)).any(has_room);
+            if let Some(fewer) = &fewer {
+                let past = RateCounts::default();
+                counts.all(time).into_iter().for_each(|it| past.restore(it));
+                let allowed = fewer.permits(&call, &past, time).is_ok();
+                prop_assert!(expected || !allowed, "fewer rules allow {account} at {now}");
+            }
+            let permitted = authority.permits(&call, &counts, time);
+            prop_assert_eq!(permitted.is_ok(), expected, "{} at {}: {:?}", account, now, permitted.err());
+            if expected {
+                ran.push((now, account));
+            }
         }
     }
 }
@@ -330,7 +409,9 @@ fn a_tool_whose_conditions_cannot_be_enforced_is_withheld() {
             &json!({"account": "x", "amount": 1}),
         );
         assert!(
-            authority.permits(&call.unwrap(), support::NOW).is_err(),
+            authority
+                .permits(&call.unwrap(), &RateCounts::default(), support::NOW)
+                .is_err(),
             "{member}"
         );
         // Beside a rule that can be read, it gives nothing.

@@ -175,6 +175,7 @@ fn check(path: &Path) {
 
 fn play(wire: Wire, script: &Script) -> Transcript {
     let mut store = Continuity::new(1 << 20);
+    let rates = RateCounts::default();
     let mut history: Vec<Value> = Vec::new();
     let mut transcript = Transcript {
         text: String::new(),
@@ -205,6 +206,7 @@ fn play(wire: Wire, script: &Script) -> Transcript {
             sent: Vec::new(),
             seen: Vec::new(),
             authority: script.authority(None),
+            rates: &rates,
             now: turn.now.unwrap_or(support::NOW),
         };
         let answer = playing.run(script, &body, &store);
@@ -234,6 +236,7 @@ struct TurnPlayer<'t> {
     /// Items that the model has seen in this turn.
     seen: Vec<Value>,
     authority: Authority,
+    rates: &'t RateCounts,
     now: Timestamp,
 }
 
@@ -371,9 +374,6 @@ impl TurnPlayer<'_> {
         let together = if calls.len() > 1 { "together" } else { "alone" };
         let mut events = Vec::new();
         for call in calls {
-            let said = format!("{} {} ({together})", call.name(), call.arguments().get());
-            self.line(&format!("service is called\n  {said}"));
-            self.transcript.common.push(said);
             let queue = self.services.get_mut(call.name());
             let queue =
                 queue.unwrap_or_else(|| panic!("no answer is scripted for {}", call.name()));
@@ -394,7 +394,14 @@ impl TurnPlayer<'_> {
                 | ServiceSays::Withdrawn
                 | ServiceSays::RunnerGone => {}
             }
-            let permitted = self.authority.permits(call, self.now);
+            let permitted = self.authority.permits(call, self.rates, self.now);
+            let what = match &permitted {
+                Ok(_) => "service is called",
+                Err(_) => "call is denied",
+            };
+            let said = format!("{} {} ({together})", call.name(), call.arguments().get());
+            self.line(&format!("{what}\n  {said}"));
+            self.transcript.common.push(said);
             let allowed_by = permitted
                 .as_ref()
                 .ok()

@@ -3,6 +3,7 @@
 pub mod connections;
 pub mod continuity;
 pub mod line_file;
+pub mod rates;
 pub mod sessions;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use self::connections::Bounds;
 use self::continuity::ContinuityStore;
+use self::rates::RateStore;
 use self::sessions::native::NativeClients;
 use crate::config::CurrentConfig;
 use crate::history::History;
@@ -42,6 +44,8 @@ pub struct App {
     pub models: Arc<ModelClient>,
     pub history: History,
     pub continuity: ContinuityStore,
+    /// The calls that the rates of rules have counted.
+    pub rates: RateStore,
     pub settings: Settings,
     /// One permit per running request; draining takes them all.
     pub requests: Arc<Semaphore>,

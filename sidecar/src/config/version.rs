@@ -19,7 +19,11 @@ use toolcrib_manifest::{
 use toolcrib_mediation::{AgentName, Catalog, feed_name};
 
 /// The names in `requires`, of agent.json and of tools, that this release enforces.
-pub const UNDERSTANDS: [&str; 2] = [names::PROVIDER_TOOLS, names::RULES];
+pub fn understands() -> impl Iterator<Item = &'static str> {
+    [names::PROVIDER_TOOLS]
+        .into_iter()
+        .chain(names::TOOL_REQUIREMENTS)
+}
 
 /// One loaded version.
 #[derive(Debug)]
@@ -225,7 +229,7 @@ pub fn contact(files: &Files) -> Option<Contact> {
 }
 
 fn understood(name: &str) -> bool {
-    UNDERSTANDS.contains(&name)
+    understands().any(|it| it == name)
 }
 
 fn parse_file<T: DeserializeOwned>(file: &'static str, bytes: &[u8]) -> Result<T, ConfigError> {

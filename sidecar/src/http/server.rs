@@ -17,6 +17,7 @@ use toolcrib_serve::bind;
 use super::{admin, routes};
 use crate::app::connections;
 use crate::app::continuity::ContinuityStore;
+use crate::app::rates::RateStore;
 use crate::app::sessions::native::NativeClients;
 use crate::app::{App, Limits, Settings};
 use crate::config::identity::PodClaims;
@@ -234,8 +235,9 @@ fn app(
     } else {
         LocalNames::Refused
     };
-    // A quarter for the hidden rounds, the rest for the record.
-    let continuity_bytes = args.history_max_bytes / 4;
+    // A sixteenth for the counts of rates; of the rest a quarter for the hidden rounds.
+    let rates_bytes = args.history_max_bytes / 16;
+    let continuity_bytes = (args.history_max_bytes - rates_bytes) / 4;
     let history_bytes = continuity_bytes * 3;
     let on_stdout = if args.record_bodies {
         StdoutBodies::WithBodies
@@ -284,6 +286,7 @@ fn app(
             metrics.clone(),
         )?,
         continuity: ContinuityStore::open(&args.history_dir, continuity_bytes),
+        rates: RateStore::open(&args.history_dir, rates_bytes),
         metrics,
         link: LinkStatus::default(),
         requests: Arc::new(Semaphore::new(limits.requests)),

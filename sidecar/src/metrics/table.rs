@@ -61,6 +61,7 @@ pub const TOOL_OUTCOMES: &[&str] = &[
     "ok",
     "permission_denied",
     "condition_failed",
+    "rate_limited",
     "unsupported_tool",
     "unsupported_requirement",
 ];

@@ -22,7 +22,7 @@ use toolcrib_manifest::{
 use toolcrib_serve::part_of;
 
 use super::model::ModelClient;
-use crate::config::version::UNDERSTANDS;
+use crate::config::version::understands;
 use crate::config::{CurrentConfig, EffectiveConfig, Older};
 use crate::metrics::{LinkState, Metrics};
 use crate::outbound::body::{self, BodyError};
@@ -227,7 +227,7 @@ impl Link {
         LinkUp {
             epoch: self.epoch.clone(),
             version: env!("CARGO_PKG_VERSION").to_string(),
-            understands: UNDERSTANDS.iter().map(ToString::to_string).collect(),
+            understands: understands().map(str::to_owned).collect(),
             loaded,
             error: now
                 .load_state

@@ -1,7 +1,7 @@
 //! Execution of one call, made by a model in a turn or by the runner itself.
 //!
-//! Invariants: authority and credential are looked up at dispatch; the intent line is on disk
-//! before anything is sent; every call is counted once.
+//! Invariants: authority and credential are looked up at dispatch; the counts of rates and the intent
+//! line are on disk before anything is sent; every call is counted once.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,8 @@ pub async fn dispatch(
     let max_result_bytes = now
         .version()
         .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
-    let live = now.authority.permits(call, Timestamp::now());
+    let counts = app.rates.counts();
+    let live = now.authority.permits(call, counts, Timestamp::now());
     let allowed_by = live
         .as_ref()
         .ok()
@@ -86,28 +87,32 @@ async fn run(
     let version = now
         .version()
         .map_err(|_| ToolFailure::canceled(call.name()))?;
-    let scrubber = app.current.scrubber();
-    let timestamp = Timestamp::now().to_string();
-    let line = intent(caller.who(), timestamp, call, live.allowed_by());
-    let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
-    if let Err(error) = app
-        .history
-        .intent(scrubber.scrubbed_json(escaped(line.into())).into_owned())
-    {
+    let unrecorded = |what: &str, error: &dyn std::error::Error| {
         tracing::error!(
             tool = call.name(),
             error = error.to_string(),
-            "intent not written, call refused"
+            "{what} not written, call refused"
         );
-        return Err(ToolFailure::new(
+        ToolFailure::new(
             ResultCode::RequestFailed,
             Certainty::NeverRan,
             format!(
                 "{} was not called, since the call cannot be recorded",
                 call.name()
             ),
-        ));
-    }
+        )
+    };
+    let counted = app
+        .rates
+        .write(call.name(), live.counted(), Timestamp::now());
+    counted.map_err(|error| unrecorded("counts of rates", &error))?;
+    let scrubber = app.current.scrubber();
+    let timestamp = Timestamp::now().to_string();
+    let line = intent(caller.who(), timestamp, call, live.allowed_by());
+    let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
+    let line = scrubber.scrubbed_json(escaped(line.into())).into_owned();
+    let intent = app.history.intent(line);
+    intent.map_err(|error| unrecorded("intent", &error))?;
     let max_result = version.catalog.policy().max_tool_result_bytes;
     let context = ToolContext {
         arguments: call.arguments(),

@@ -12,8 +12,8 @@ use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
     AgentName, AllowedBy, Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall,
-    PresentedTools, RunnerCode, ToolFailure, Turn, TurnConfig, alias, http_call, http_method,
-    target,
+    PresentedTools, RateCounts, RunnerCode, ToolFailure, Turn, TurnConfig, alias, http_call,
+    http_method, target,
 };
 use toolcrib_rules::Rule;
 
@@ -65,6 +65,8 @@ pub struct Call<'a> {
     pub tool: &'a str,
     /// The arguments as the model writes them.
     pub arguments: &'a str,
+    /// So many equal calls came just before.
+    pub previous: u32,
     pub now: Timestamp,
 }
 
@@ -78,6 +80,7 @@ pub fn call(
         pod,
         tool,
         arguments,
+        previous,
         now,
     } = *call;
     let mut outcome = known(inputs, compilation, tool);
@@ -121,8 +124,13 @@ pub fn call(
             let arguments = serde_json::from_str(call.arguments().get())
                 .context("the arguments as executed are not JSON")?;
             outcome.arguments = Some(arguments);
+            let rates = RateCounts::default();
+            for _ in 0..previous {
+                // One that is denied does not count.
+                authority.permits(&call, &rates, now).ok();
+            }
             let sent = authority
-                .permits(&call, now)
+                .permits(&call, &rates, now)
                 .map_err(|denied| (denied.code().to_string(), denied.to_string()))
                 .and_then(|live| {
                     let rule = live.allowed_by();

@@ -13,6 +13,8 @@ use toolcrib_mediation::{ResultCode, RunnerCode};
 
 pub const API_VERSION: &str = "cli.toolcrib.dev/v1alpha1";
 pub const KIND: &str = "ToolTest";
+/// Each of them is decided.
+const MAX_PREVIOUS: u32 = 10_000;
 const HELP: &str = "`kubectl toolcrib test --help` shows one";
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,6 +56,9 @@ pub struct Case {
     arguments: Option<Value>,
     /// The arguments as text, for text that is not JSON, or JSON with repeated keys.
     arguments_text: Option<String>,
+    /// So many equal calls of the agent came just before, at most 10,000: for the `rate` of a grant.
+    #[serde(default)]
+    pub previous_calls: u32,
     pub expect: Expect,
 }
 
@@ -63,7 +68,7 @@ pub struct Case {
 pub struct Expect {
     pub result: Verdict,
     /// The code in the result that the model reads: `permission_denied`, `schema_validation`,
-    /// `condition_failed`, `ambiguous_arguments`.
+    /// `condition_failed`, `ambiguous_arguments`, `rate_limited`.
     pub code: Option<String>,
     /// The code that the model would read if the grant's limits were not tried out.
     pub would_deny: Option<String>,
@@ -173,6 +178,12 @@ fn read(version: &str, origin: Origin, value: &Value) -> anyhow::Result<(Origin,
         bail!("{origin}: spec.cases: is empty, and would pass: write a case; {HELP}");
     }
     for (index, case) in test.spec.cases.iter().enumerate() {
+        if case.previous_calls > MAX_PREVIOUS {
+            bail!(
+                "{origin}: spec.cases[{index}].previousCalls: is {}: write at most {MAX_PREVIOUS}",
+                case.previous_calls
+            );
+        }
         case.expect
             .check()
             .map_err(|why| anyhow!("{origin}: spec.cases[{index}].expect.{why}"))?;
@@ -217,7 +228,7 @@ mod tests {
         );
         check(
             |test| test["spec"]["cases"][0]["tool"] = json!("fish.take"),
-            "spec.cases[0].tool: is no field: there is arguments, argumentsText, call, expect, name",
+            "spec.cases[0].tool: is no field: there is arguments, argumentsText, call, expect, name, previousCalls",
         );
         check(
             |test| test["spec"]["cases"][0]["call"] = json!(7),

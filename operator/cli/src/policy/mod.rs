@@ -125,6 +125,7 @@ fn report(
         pod,
         tool: &case.call,
         arguments: &arguments,
+        previous: case.previous_calls,
         now,
     };
     let actual = call::call(&loaded.inputs, compilation, &asked)?;

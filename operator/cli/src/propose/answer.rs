@@ -51,7 +51,7 @@ pub struct Proposal<'p> {
     pub planned: Plan,
     /// The grants that name the agent now.
     pub present: Vec<ObjectRef>,
-    /// Those of them with times or `when`.
+    /// Those of them with times, rates or `when`.
     pub conditional: Vec<ObjectRef>,
     pub offers: &'p BTreeMap<String, OfferedTool>,
     pub evidence: &'p Evidence,
@@ -118,7 +118,7 @@ impl Proposal<'_> {
         }
         if !self.conditional.is_empty() {
             head.push(format!(
-                "Times and `when` of {} are not in it, since no record shows them: add them if they should hold.",
+                "Times, rates and `when` of {} are not in it, since no record shows them: add them if they should hold.",
                 listed(&grant_names(&self.conditional))
             ));
         }

@@ -33,6 +33,7 @@ pub struct Decider<'a> {
 impl Decider<'_> {
     fn decide(&self, tool: &str, arguments: &Value) -> anyhow::Result<Outcome> {
         let call = Call {
+            previous: 0,
             pod: self.pod,
             tool,
             arguments: &arguments.to_string(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use toolcrib_compile::{Compilation, GrantSource, Inputs, ObjectRef};
-use toolcrib_crds::{FeedRule, ToolGrant};
+use toolcrib_crds::{FeedRule, ToolGrant, ToolRule};
 
 /// The grants that name the agent now.
 pub fn present<'i>(inputs: &'i Inputs, agent: &ObjectRef) -> Vec<(&'i ObjectRef, &'i ToolGrant)> {
@@ -28,11 +28,12 @@ pub fn feeds(grants: &[(&ObjectRef, &ToolGrant)]) -> Vec<FeedRule> {
     feeds
 }
 
-/// The grants with a window or with conditions (`when`), which no record shows.
+/// The grants with a window, with rates or with conditions (`when`), which no record shows.
 pub fn conditional(grants: &[(&ObjectRef, &ToolGrant)]) -> Vec<ObjectRef> {
     let is_conditional = |grant: &ToolGrant| {
         let spec = &grant.spec;
-        let has_conditions = spec.tools.iter().any(|rule| !rule.when.is_empty());
+        let is_conditional = |rule: &ToolRule| !rule.rate.is_empty() || !rule.when.is_empty();
+        let has_conditions = spec.tools.iter().any(is_conditional);
         spec.not_before.is_some() || spec.not_after.is_some() || has_conditions
     };
     let found = grants.iter().filter(|(_, grant)| is_conditional(grant));

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 use toolcrib_bounds::cut;
-use toolcrib_manifest::{Rule, Tool};
+use toolcrib_manifest::{Rate, Rule, Tool};
 
 /// Limits the bytes of the words, and so the characters of the status field.
 pub const MAX_LIMITS: usize = 256;
@@ -37,6 +37,7 @@ fn words(rule: &Rule) -> String {
         not_after,
         not_before,
         pin,
+        rate,
         when,
     } = rule;
     let mut parts: Vec<String> = Vec::new();
@@ -48,6 +49,7 @@ fn words(rule: &Rule) -> String {
     if let Some(Ok(Value::Object(schema))) = schema.map(serde_json::from_str) {
         parts.extend(of_schema(&schema));
     }
+    parts.extend(rate.iter().map(frequency));
     parts.extend(when.iter().map(|it| format!("when \"{}\"", it.message)));
     parts.extend(not_before.as_ref().map(|time| format!("from {time}")));
     parts.extend(not_after.as_ref().map(|time| format!("until {time}")));
@@ -55,6 +57,15 @@ fn words(rule: &Rule) -> String {
         return "any call".to_owned();
     }
     parts.join("; ")
+}
+
+fn frequency(rate: &Rate) -> String {
+    let Rate { calls, per_ms } = *rate;
+    let units = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+    let unit = units.into_iter().find(|(_, ms)| per_ms.is_multiple_of(*ms));
+    let (unit, ms) = unit.unwrap_or(("ms", 1));
+    let noun = if calls == 1 { "call" } else { "calls" };
+    format!("at most {calls} {noun} in {}{unit}", per_ms / ms)
 }
 
 fn of_schema(schema: &Map<String, Value>) -> Vec<String> {
@@ -137,6 +148,10 @@ mod tests {
         check(
             json!({"when": [{"expression": "args.a > 1", "message": "more than one"}]}),
             "when \"more than one\"",
+        );
+        check(
+            json!({"rate": [{"calls": 1, "per_ms": 1500}, {"calls": 20, "per_ms": 5_400_000}, {"calls": 100, "per_ms": 86_400_000}]}),
+            "at most 1 call in 1500ms; at most 20 calls in 90m; at most 100 calls in 24h",
         );
         check(
             json!({"arguments": {"required": ["side", "note"], "properties": {

@@ -254,7 +254,8 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
     optional("bodyKey", body_key.clone());
     optional("credential", auth.as_ref().map(credential));
     // Mediators of this release know the limits, which are facts of their own.
-    let requires = requires.iter().filter(|name| *name != names::RULES);
+    let is_known = |name: &&String| names::TOOL_REQUIREMENTS.contains(&name.as_str());
+    let requires = requires.iter().filter(|name| !is_known(name));
     let requires: Vec<&str> = requires.map(String::as_str).collect();
     optional("requires", Some(requires.join(", ")));
     let limits = limits(tool);

@@ -4,17 +4,19 @@
 //! no other: the rules that are open when its tools are presented decide how its calls are read, and
 //! the rules that are open at a dispatch decide whether the call runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 use toolcrib_manifest::{Floor, FloorRules, Tier};
-use toolcrib_rules::Coverage;
+use toolcrib_rules::{Coverage, Rule};
 
+use crate::access::rates::RateCounts;
 use crate::calls::call::ManagedCall;
-use crate::calls::outcome::{Certainty, ToolFailure, ToolOutcome};
+use crate::calls::outcome::{Certainty, ToolFailure, ToolOutcome, whole_seconds};
 use crate::codes::ResultCode;
 use crate::tools::catalog::{Catalog, CatalogTool};
 use crate::tools::offer::{Offer, OfferedTool};
@@ -64,6 +66,7 @@ struct TimedOffer {
 pub struct LiveTool {
     tool: Arc<CatalogTool>,
     allowed_by: Option<AllowedBy>,
+    counted: BTreeSet<String>,
 }
 
 /// The reason for which a call may not run, or may no longer run.
@@ -75,6 +78,11 @@ pub enum Denial {
     Closed { tool: String },
     #[error("{tool} is no longer granted with these arguments")]
     Unmet { tool: String },
+    #[error(
+        "{tool} was called as often as it is granted; the next call is allowed in {} s",
+        whole_seconds(*.wait)
+    )]
+    RateLimited { tool: String, wait: Duration },
     #[error("{tool} has changed since it was presented")]
     Changed { tool: String },
     #[error("{tool} needs an approval, which is not available")]
@@ -99,8 +107,14 @@ impl Authority {
         Self { standing, offers }
     }
 
-    /// Returns the tool if this call may run at this moment.
-    pub fn permits(&self, call: &ManagedCall, now: Timestamp) -> Result<LiveTool, Denial> {
+    /// Returns the tool if this call may run at this moment, and counts it against the rates of the rules
+    /// that it meets.
+    pub fn permits(
+        &self,
+        call: &ManagedCall,
+        rates: &RateCounts,
+        now: Timestamp,
+    ) -> Result<LiveTool, Denial> {
         let tool = || call.name().to_string();
         let catalog = &self.standing.catalog;
         let Some(live) = catalog.get(call.name()) else {
@@ -120,9 +134,11 @@ impl Authority {
         if live.tier == Tier::Elevated {
             return Err(Denial::Elevated { tool: tool() });
         }
+        let (allowed_by, counted) = self.standing.rule_met(live, call, rates, now)?;
         Ok(LiveTool {
-            allowed_by: self.standing.rule_met(live, call, now)?,
             tool: live.clone(),
+            allowed_by,
+            counted,
         })
     }
 
@@ -193,22 +209,26 @@ impl Standing {
         tool.rules.iter().enumerate().filter(stands)
     }
 
-    /// Returns the first rule that the call meets, else the first one that is tried out and whose
-    /// pinned arguments it has; `None` if the tool has no rules.
+    /// Returns the first rule that the call meets and whose rates have room, else the first one that is
+    /// tried out and whose pinned arguments the call has; `None` if the tool has no rules. With it the
+    /// digests of the rules against whose rates the call counts.
     fn rule_met(
         &self,
         tool: &CatalogTool,
         call: &ManagedCall,
+        rates: &RateCounts,
         now: Timestamp,
-    ) -> Result<Option<AllowedBy>, Denial> {
+    ) -> Result<(Option<AllowedBy>, BTreeSet<String>), Denial> {
         if tool.rules.is_empty() {
-            return Ok(None);
+            return Ok((None, BTreeSet::new()));
         }
         let text = call.arguments().get();
         let arguments: Value =
             serde_json::from_str(text).expect("arguments were parsed when the call was read");
         let facts = tool.facts(now);
+        let has_rates = self.rules(tool).any(|(_, it)| !it.rule.rates().is_empty());
         let mut is_open = false;
+        let mut met: Vec<&Rule> = Vec::new();
         let mut audit = None;
         for (_, rule) in self.rules(tool) {
             if !rule.rule.is_open(now) {
@@ -216,17 +236,29 @@ impl Standing {
             }
             is_open = true;
             let meets = |coverage| rule.check(coverage, &facts, &arguments, text).is_ok();
-            if meets(Coverage::All) {
-                return Ok(Some(AllowedBy::of(&rule.rule, None)));
+            let is_met = meets(Coverage::All);
+            if is_met {
+                met.push(&rule.rule);
+                if !has_rates {
+                    break;
+                }
             }
-            if audit.is_none() && rule.rule.is_audit() && meets(Coverage::Pins) {
+            if audit.is_none() && rule.rule.is_audit() && (is_met || meets(Coverage::Pins)) {
                 audit = Some(&rule.rule);
             }
         }
-        let tool = call.name().to_string();
-        let denial = match is_open {
-            true => Denial::Unmet { tool },
-            false => Denial::Closed { tool },
+        let rated = met.iter().filter(|rule| !rule.rates().is_empty());
+        let counted: BTreeSet<String> = rated.map(|rule| rule.digest().to_owned()).collect();
+        let name = call.name().to_string();
+        let denial = if !met.is_empty() {
+            match rates.count(call.name(), &met, audit.is_some(), now) {
+                Ok(at) => return Ok((Some(AllowedBy::of(met[at], None)), counted)),
+                Err(wait) => Denial::RateLimited { tool: name, wait },
+            }
+        } else if is_open {
+            Denial::Unmet { tool: name }
+        } else {
+            Denial::Closed { tool: name }
         };
         let Some(rule) = audit else {
             return Err(denial);
@@ -236,7 +268,7 @@ impl Standing {
             Some((code, message)) => (code, message.to_owned()),
             None => (denial.code(), denial.to_string()),
         };
-        Ok(Some(AllowedBy::of(rule, Some(would_deny))))
+        Ok((Some(AllowedBy::of(rule, Some(would_deny))), counted))
     }
 
     fn offer(&self, now: Timestamp) -> Offer {
@@ -279,6 +311,11 @@ impl LiveTool {
     pub fn allowed_by(&self) -> Option<&AllowedBy> {
         self.allowed_by.as_ref()
     }
+
+    /// The digests of the rules against whose rates the call counts.
+    pub fn counted(&self) -> &BTreeSet<String> {
+        &self.counted
+    }
 }
 
 impl Denial {
@@ -289,6 +326,7 @@ impl Denial {
             | Denial::Changed { .. }
             | Denial::Elevated { .. } => ResultCode::PermissionDenied,
             Denial::Unmet { .. } => ResultCode::ConditionFailed,
+            Denial::RateLimited { .. } => ResultCode::RateLimited,
             Denial::UnknownRequirement { .. } => ResultCode::UnsupportedRequirement,
         }
     }
@@ -296,7 +334,16 @@ impl Denial {
 
 impl From<Denial> for ToolFailure {
     fn from(denied: Denial) -> Self {
-        ToolFailure::new(denied.code(), Certainty::NeverRan, denied.to_string())
+        let failure = ToolFailure::new(denied.code(), Certainty::NeverRan, denied.to_string());
+        match denied {
+            Denial::RateLimited { wait, .. } => failure.after(wait),
+            Denial::Withdrawn { .. }
+            | Denial::Closed { .. }
+            | Denial::Unmet { .. }
+            | Denial::Changed { .. }
+            | Denial::Elevated { .. }
+            | Denial::UnknownRequirement { .. } => failure,
+        }
     }
 }
 

@@ -4,3 +4,4 @@ pub(crate) mod authority;
 pub(crate) mod fabricated_calls;
 pub(crate) mod partition;
 pub(crate) mod presented;
+pub(crate) mod rates;

@@ -1,5 +1,7 @@
 //! The outcome of a call, and the result that the model reads.
 
+use std::time::Duration;
+
 use toolcrib_dialect::json;
 use toolcrib_mcp::code;
 
@@ -35,6 +37,8 @@ pub struct ToolFailure {
     pub code: ResultCode,
     pub message: String,
     pub certainty: Certainty,
+    /// The time after which the same call is allowed, if that is known.
+    pub retry_after: Option<Duration>,
     /// For the record: the failure of the connection, if that is the reason.
     pub connection: Option<ConnectionFailure>,
 }
@@ -88,7 +92,16 @@ impl ToolFailure {
             code,
             message: message.into(),
             certainty,
+            retry_after: None,
             connection: None,
+        }
+    }
+
+    /// Adds the time after which the same call is allowed.
+    pub(crate) fn after(self, wait: Duration) -> Self {
+        Self {
+            retry_after: Some(wait),
+            ..self
         }
     }
 
@@ -224,12 +237,17 @@ impl ToolOutcome {
                     None,
                 )
             }
-            ToolOutcome::Failed(failure) => error_result(
-                failure.code,
-                &failure.message,
-                Some(&json::object(&[retryable()])),
-                None,
-            ),
+            ToolOutcome::Failed(failure) => {
+                let mut details = vec![retryable()];
+                let wait = failure.retry_after.map(whole_seconds);
+                details.extend(wait.map(|wait| ("retry_after_s", wait.to_string())));
+                error_result(
+                    failure.code,
+                    &failure.message,
+                    Some(&json::object(&details)),
+                    None,
+                )
+            }
         }
     }
 
@@ -239,11 +257,24 @@ impl ToolOutcome {
             (Certainty::Unreached | Certainty::Transient, _) => true,
             (Certainty::Unclear, _) => repeatable,
             (Certainty::NeverRan, ToolOutcome::Failed(failure)) => {
-                [ResultCode::InvalidArguments, ResultCode::ConditionFailed].contains(&failure.code)
+                let codes = [
+                    ResultCode::InvalidArguments,
+                    ResultCode::ConditionFailed,
+                    ResultCode::RateLimited,
+                ];
+                codes.contains(&failure.code)
             }
             (Certainty::NeverRan | Certainty::Ran, _) => false,
         }
     }
+}
+
+/// Rounded up: whoever waits so long has waited long enough.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_millis()
+        .div_ceil(1000)
+        .try_into()
+        .unwrap_or(u64::MAX)
 }
 
 /// `{"ok":false,"error":{"code","message","details"?},"status_code"?}`

@@ -64,6 +64,7 @@ pub(crate) fn order_result(code: ResultCode) -> String {
         | ResultCode::SchemaValidation
         | ResultCode::ConditionFailed
         | ResultCode::AmbiguousArguments
+        | ResultCode::RateLimited
         | ResultCode::PermissionDenied
         | ResultCode::RetriesExhausted
         | ResultCode::ApprovalDenied
@@ -112,6 +113,7 @@ pub(crate) fn unknown_result(code: ResultCode, name: &str) -> String {
         | ResultCode::SchemaValidation
         | ResultCode::ConditionFailed
         | ResultCode::AmbiguousArguments
+        | ResultCode::RateLimited
         | ResultCode::RetriesExhausted
         | ResultCode::ApprovalDenied
         | ResultCode::ApprovalTimeout

@@ -134,7 +134,7 @@ impl CatalogTool {
         agent: &Arc<AgentName>,
         validators: &Arc<Validators>,
     ) -> Result<Self, ResultCode> {
-        let understood = |name: &String| [names::RULES, names::WHEN].contains(&name.as_str());
+        let understood = |name: &String| names::TOOL_REQUIREMENTS.contains(&name.as_str());
         if !tool.extension.requires.iter().all(understood) {
             return Err(ResultCode::UnsupportedRequirement);
         }

@@ -125,20 +125,24 @@ fn authority_is_checked_at_dispatch() {
         panic!("{effects:?}")
     };
     let call = &calls[0];
-    assert!(load(&file).permits(call, NOW).is_ok());
+    assert!(
+        load(&file)
+            .permits(call, &RateCounts::default(), NOW)
+            .is_ok()
+    );
     file.tools[1].input_schema = RawJson::from_text(r#"{"type":"object"}"#).unwrap();
     assert!(matches!(
-        load(&file).permits(call, NOW),
+        load(&file).permits(call, &RateCounts::default(), NOW),
         Err(Denial::Changed { .. })
     ));
     file.tools[1].extension.tier = Some("Elevated".into());
     assert!(matches!(
-        load(&file).permits(call, NOW),
+        load(&file).permits(call, &RateCounts::default(), NOW),
         Err(Denial::Withdrawn { .. })
     ));
     file.tools.remove(1);
     assert!(matches!(
-        load(&file).permits(call, NOW),
+        load(&file).permits(call, &RateCounts::default(), NOW),
         Err(Denial::Withdrawn { .. })
     ));
     // A floor takes tools away, and grants none.
@@ -157,8 +161,16 @@ fn authority_is_checked_at_dispatch() {
         let catalog = Catalog::load(&tools(), toolcrib_manifest::Tier::Elevated);
         Authority::new(std::sync::Arc::new(catalog), Some(&floor(digest)))
     };
-    assert!(with(call.digest()).permits(call, NOW).is_ok());
-    assert!(with("v1:other").permits(call, NOW).is_err());
+    assert!(
+        with(call.digest())
+            .permits(call, &RateCounts::default(), NOW)
+            .is_ok()
+    );
+    assert!(
+        with("v1:other")
+            .permits(call, &RateCounts::default(), NOW)
+            .is_err()
+    );
     assert_eq!(
         PresentedTools::new(&with(call.digest()), &request(json!({})), NOW).len(),
         1

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolcrib_manifest::Tier;
-use toolcrib_mediation::{Certainty, ClawId, DirectCall, PresentedTools, ResultCode, ToolFailure};
+use toolcrib_mediation::{
+    Certainty, ClawId, DirectCall, PresentedTools, RateCounts, ResultCode, ToolFailure,
+};
 use toolcrib_sidecar::outbound::tools::client::ToolClient;
 use toolcrib_sidecar::outbound::tools::granted::GrantedTool;
 use toolcrib_sidecar::outbound::tools::{Tool, ToolContext, ToolResult};
@@ -25,7 +27,7 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
     let call = call.start(Duration::ZERO).unwrap();
     let live = now
         .authority
-        .permits(&call, jiff::Timestamp::UNIX_EPOCH)
+        .permits(&call, &RateCounts::default(), jiff::Timestamp::UNIX_EPOCH)
         .unwrap();
     let context = ToolContext {
         arguments: call.arguments(),

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{AgentPresence, Floor, LinkDown, Policy, Streaming, ToolsFile};
 use toolcrib_mediation::{
-    Authority, Catalog, ClawId, Effect, Event, ManagedCall, NameOwner, PresentedTools, Turn,
-    TurnConfig,
+    Authority, Catalog, ClawId, Effect, Event, ManagedCall, NameOwner, PresentedTools, RateCounts,
+    Turn, TurnConfig,
 };
 use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
@@ -226,7 +226,7 @@ fn effective(now: &EffectiveConfig) -> BTreeSet<String> {
     for call in CALLS.iter() {
         if now
             .authority
-            .permits(call, jiff::Timestamp::UNIX_EPOCH)
+            .permits(call, &RateCounts::default(), jiff::Timestamp::UNIX_EPOCH)
             .is_ok()
         {
             may.insert(format!("call {} {}", call.name(), call.digest()));

@@ -231,3 +231,81 @@ async fn a_native_client_hears_that_a_window_has_opened() {
     assert_eq!(told["method"], "notifications/tools/list_changed");
     assert_eq!(session.names().await, ["desk__quote", "desk__order"]);
 }
+
+/// Three orders in one minute are allowed, whichever path calls them.
+fn thrice() -> Value {
+    json!([rule(
+        "r1:thrice",
+        &json!({"rate": [{"calls": 3, "per_ms": 60_000}]})
+    )])
+}
+
+fn limited(files: &mut Files) {
+    gives(files, &thrice());
+    files.tools["tools"][1]["x-toolcrib"]["requires"] = json!(["rules/1", "rates/1"]);
+}
+
+#[tokio::test]
+async fn a_rate_holds_over_a_restart_and_new_files() {
+    let mut world = World::start_with(limited, |_| {}, &[]).await;
+    world.model.will(Answer::json(order(r#"{"symbol":"AAA"}"#)));
+    world.desk.will(Answer::json(json!({})));
+    world.model.will(Answer::json(says("done")));
+    world.chat().await;
+    assert_eq!(results(&world), ["ok"]);
+
+    // Another schema of another rule beside it: its count goes on.
+    let mut rules = thrice();
+    let other = json!({"pin": {"symbol": "OTR"}});
+    rules.as_array_mut().unwrap().push(rule("r1:otr", &other));
+    world.files.tools["tools"][1]["x-toolcrib"]["rules"] = rules;
+    world.publish().await;
+    let mut world = world.restart().await;
+    // A call that fails counts too.
+    let again = calls(&[
+        ("c2", "desk__order", r#"{"symbol":"BBB"}"#),
+        ("c3", "desk__order", r#"{"symbol":"CCC"}"#),
+        ("c4", "desk__order", r#"{"symbol":"DDD"}"#),
+        // The rule without a rate allows it, and it counts against the other.
+        ("c5", "desk__order", r#"{"symbol":"OTR"}"#),
+    ]);
+    world.model.will(Answer::json(again));
+    world.desk.will(Answer::text(500, ""));
+    world.desk.will(Answer::json(json!({})));
+    world.desk.will(Answer::json(json!({})));
+    world.model.will(Answer::json(says("done")));
+    world.chat().await;
+    assert_eq!(results(&world), ["http_500", "ok", "rate_limited", "ok"]);
+    let refused = world.results()[2].1["error"]["details"].clone();
+    assert_eq!(refused["retryable"], true);
+    let wait = refused["retry_after_s"].as_u64().unwrap();
+    assert!((1..=61).contains(&wait), "{refused}");
+    assert_eq!(world.desk.requests().len(), 4);
+
+    // Another rate is another rule, which begins at zero.
+    let more = json!({"rate": [{"calls": 4, "per_ms": 60_000}]});
+    world.files.tools["tools"][1]["x-toolcrib"]["rules"] = json!([rule("r1:more", &more)]);
+    world.publish().await;
+    world.model.will(Answer::json(order(r#"{"symbol":"EEE"}"#)));
+    world.desk.will(Answer::json(json!({})));
+    world.model.will(Answer::json(says("done")));
+    world.chat().await;
+    assert_eq!(results(&world), ["ok"]);
+    let denied = r#"_tool_calls_total{tool="desk.order",outcome="rate_limited"} 1"#;
+    let metrics = world.metrics().await;
+    assert!(metrics.contains(denied), "{metrics}");
+}
+
+/// A call whose count cannot be kept over a restart is not sent.
+#[tokio::test]
+async fn a_call_that_cannot_be_counted_is_refused() {
+    let world = World::start_with(limited, |_| {}, &[]).await;
+    let file = world.history.path().join("rates.jsonl");
+    // A folder of that name can be neither written nor replaced.
+    std::fs::create_dir_all(file.join("in the way")).unwrap();
+    world.model.will(Answer::json(order(r#"{"symbol":"AAA"}"#)));
+    world.model.will(Answer::json(says("done")));
+    world.chat().await;
+    assert_eq!(results(&world), ["request_failed"]);
+    assert_eq!(world.desk.connections(), 0);
+}

@@ -1,4 +1,4 @@
-//! Conditions of a grant's entry: its window, the limits on arguments, and `when`.
+//! Conditions of a grant's entry: its window, the limits on arguments, rates, and `when`.
 //!
 //! Here: reading them, and checking that a tool can have them. Not here: whether a call meets them
 //! (`toolcrib-rules`). Compile has no clock: a window stands as it is written, also when it is past.
@@ -16,9 +16,9 @@ use serde_json::{Map, Value};
 use toolcrib_bounds::arguments::Arguments;
 use toolcrib_bounds::schema::keywords::{UnknownKeyword, keywords, other_type, unknown_keywords};
 use toolcrib_bounds::schema::{self, Rejection, Validator};
-use toolcrib_crds::{ArgumentRules, ConditionRule, Enforcement, ToolGrantSpec};
+use toolcrib_crds::{ArgumentRules, ConditionRule, Enforcement, RateRule, ToolGrantSpec, ToolRule};
 use toolcrib_manifest::names::CLAW_ID;
-use toolcrib_manifest::{Condition, GrantRef, RawJson, Rule};
+use toolcrib_manifest::{Condition, GrantRef, Rate, RawJson, Rule};
 use toolcrib_rules::expression::ExpressionFaultKind;
 use toolcrib_rules::{Defect, Rule as ReadRule, shown_schema};
 
@@ -63,19 +63,29 @@ impl Conditions {
     pub fn of_tools(
         grant: GrantRef,
         field: &str,
-        arguments: Option<&ArgumentRules>,
-        when: &[ConditionRule],
-        enforcement: Option<Enforcement>,
+        entry: &ToolRule,
         window: Window<'_>,
     ) -> Result<Self, Finding> {
+        let ToolRule {
+            surface: _,
+            allow: _,
+            descriptor_digest: _,
+            arguments,
+            when,
+            rate,
+            enforcement,
+        } = entry;
         let within = join(field, "arguments");
-        let limits = arguments.map(Limits::read).transpose();
+        let limits = arguments.as_ref().map(Limits::read).transpose();
         let limits = limits.map_err(|finding| finding.within(&within))?;
         let limits = limits.unwrap_or_default();
         let when = conditions_of(when);
+        let rate = rates_of(rate).map_err(|finding| finding.within(field))?;
         let is_audit = match enforcement {
             // Pinned arguments always hold, so there has to be something else to try out.
-            Some(Enforcement::Audit) => limits.arguments.is_some() || !when.is_empty(),
+            Some(Enforcement::Audit) => {
+                limits.arguments.is_some() || !rate.is_empty() || !when.is_empty()
+            }
             Some(Enforcement::Enforce) | None => false,
         };
         let rule = Rule {
@@ -86,6 +96,7 @@ impl Conditions {
             not_after: window.not_after.map(str::to_owned),
             not_before: window.not_before.map(str::to_owned),
             pin: limits.pin,
+            rate,
             when,
         };
         let conditions = Self::new(rule, field)?;
@@ -116,6 +127,7 @@ impl Conditions {
             not_after: None,
             not_before: None,
             pin: BTreeMap::new(),
+            rate: Vec::new(),
             when: Vec::new(),
         };
         Self::new(rule, "")
@@ -134,6 +146,7 @@ impl Conditions {
                 Defect::Pin(_) | Defect::Arguments => {
                     ("spec.tools".to_owned(), Code::InvalidCondition)
                 }
+                Defect::Rate { index } => (format!("{field}.rate[{index}]"), Code::InvalidValue),
                 Defect::Condition { index, fault } => {
                     let code = match fault.kind {
                         ExpressionFaultKind::Invalid => Code::InvalidCondition,
@@ -361,6 +374,26 @@ fn conditions_of(when: &[ConditionRule]) -> Vec<Condition> {
     conditions.collect()
 }
 
+/// The rates in the form of the files: sorted, so that their order decides nothing. A finding's field is
+/// relative to the entry.
+fn rates_of(rates: &[RateRule]) -> Result<Vec<Rate>, Finding> {
+    let read = rates.iter().enumerate().map(|(index, rate)| {
+        let RateRule { calls, per } = rate;
+        let per = per.parse().map_err(|error| {
+            let field = format!("rate[{index}].per");
+            Finding::new(field, Code::InvalidValue, error.to_string())
+        })?;
+        Ok(Rate {
+            calls: *calls,
+            per_ms: u64::try_from(per.as_millis()).unwrap_or(u64::MAX),
+        })
+    });
+    let mut rates = read.collect::<Result<Vec<Rate>, Finding>>()?;
+    rates.sort_unstable();
+    rates.dedup();
+    Ok(rates)
+}
+
 fn not_in_schema(field: String, name: &str, declared: &BTreeSet<String>) -> Finding {
     let others = declared.iter().map(String::as_str);
     let message = format!(
@@ -392,6 +425,8 @@ fn digest(rule: &Rule) -> String {
         not_before: &'a Option<String>,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pin: &'a BTreeMap<String, RawJson>,
+        #[serde(skip_serializing_if = "<[Rate]>::is_empty")]
+        rate: &'a [Rate],
         /// Expressions alone: their messages decide nothing.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         when: Vec<&'a str>,
@@ -404,6 +439,7 @@ fn digest(rule: &Rule) -> String {
         not_after,
         not_before,
         pin,
+        rate,
         when,
     } = rule;
     let text = canonical(&Deciding {
@@ -412,6 +448,7 @@ fn digest(rule: &Rule) -> String {
         not_after,
         not_before,
         pin,
+        rate,
         when: when.iter().map(|it| it.expression.as_str()).collect(),
     });
     format!("r1:{}", sha256(text.as_bytes()))

@@ -217,14 +217,7 @@ fn of_object<'a>(
         };
     let tools = tools.iter().enumerate().map(|(index, entry)| {
         let field = format!("spec.tools[{index}]");
-        let conditions = Conditions::of_tools(
-            grant(),
-            &field,
-            entry.arguments.as_ref(),
-            &entry.when,
-            entry.enforcement,
-            window,
-        );
+        let conditions = Conditions::of_tools(grant(), &field, entry, window);
         rule(
             Verb::Tool,
             field,

@@ -125,9 +125,12 @@ pub(crate) fn write(entries: &mut Vec<ToolEntry<'_>>) -> Vec<(String, bool)> {
         if !entry.rules.have_unconditional() {
             extension.requires.push(names::RULES.to_owned());
         }
-        let mut kept = entry.rules.kept.values();
-        if kept.any(|(_, rule)| !rule.when.is_empty()) {
+        let any = |has: fn(&Rule) -> bool| entry.rules.kept.values().any(|(_, rule)| has(rule));
+        if any(|rule| !rule.when.is_empty()) {
             extension.requires.push(names::WHEN.to_owned());
+        }
+        if any(|rule| !rule.rate.is_empty()) {
+            extension.requires.push(names::RATES.to_owned());
         }
         let mut rules: Vec<(Kind, &Rule)> = entry.rules.kept.values().copied().collect();
         rules.sort_by_key(|(_, rule)| (&rule.grant.namespace, &rule.grant.name, &rule.digest));

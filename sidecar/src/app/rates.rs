@@ -1,0 +1,65 @@
+//! Keeps the counts of rates over a restart of the mediator's container.
+//!
+//! Invariant: a call is sent only after its counts are in the file, so that no restart gives calls back.
+//! A line has the whole state of one rule for one tool; the last one counts.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use toolcrib_mediation::{RateCounts, RuleCounts};
+
+use super::line_file::LineFile;
+
+const FILE_NAME: &str = "rates.jsonl";
+
+#[derive(Debug)]
+pub struct RateStore {
+    counts: RateCounts,
+    file: Mutex<LineFile>,
+}
+
+impl RateStore {
+    /// Opens the store. `disk_bytes`: most bytes of the file and its replacement.
+    pub fn open(dir: &Path, disk_bytes: u64) -> Self {
+        let counts = RateCounts::default();
+        let limit = disk_bytes / 2;
+        let file = LineFile::new(dir.join(FILE_NAME), limit);
+        for line in file.read(limit) {
+            match serde_json::from_slice::<RuleCounts>(&line) {
+                Ok(earlier) => counts.restore(earlier),
+                // Half a line of a killed process: its call was not sent.
+                Err(error) => tracing::debug!(error = error.to_string(), "counts not read"),
+            }
+        }
+        Self {
+            counts,
+            file: Mutex::new(file),
+        }
+    }
+
+    pub fn counts(&self) -> &RateCounts {
+        &self.counts
+    }
+
+    /// Writes the counts of these rules of a tool. After an error the call must not be sent. Blocks to
+    /// write a few hundred bytes to a local file.
+    pub fn write(&self, tool: &str, rules: &BTreeSet<String>, now: Timestamp) -> io::Result<()> {
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let mut file = self.file.lock();
+        // Read under the lock, so that a line never has fewer calls than the one before it.
+        for counts in self.counts.of(tool, rules) {
+            let all = || self.counts.all(now).into_iter().map(|it| line(&it));
+            file.append(line(&counts), all)?;
+        }
+        Ok(())
+    }
+}
+
+fn line(counts: &RuleCounts) -> Vec<u8> {
+    serde_json::to_vec(counts).expect("texts and numbers always serialize")
+}
