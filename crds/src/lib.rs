@@ -49,7 +49,8 @@ pub use kinds::agent::{
     NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
 };
 pub use kinds::cluster_tool_policy::{
-    ClusterToolPolicy, ClusterToolPolicySpec, ClusterToolPolicyStatus, DenyRule, NamespacedName,
+    AllowedModels, ClusterToolPolicy, ClusterToolPolicySpec, ClusterToolPolicyStatus, DenyRule,
+    NamespacedName,
 };
 pub use kinds::model_provider::{
     ApiKey, Dialect, ModelProvider, ModelProviderSpec, ModelProviderStatus, ProviderAuth,

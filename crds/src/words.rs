@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 
 /// A pattern of our types, and the instruction for a text that does not match.
-const PATTERNS: [(&str, &str); 13] = [
+const PATTERNS: [(&str, &str); 14] = [
     (
         r"^[^\x00-\x1f\x7f]+$",
         "write one line for the model, without line breaks and control characters",
@@ -32,6 +32,10 @@ const PATTERNS: [(&str, &str); 13] = [
     (
         "^[A-Za-z0-9][A-Za-z0-9._-]*[*]?$",
         "write the name of an HTTP header, or its beginning and '*', such as X-Team-*",
+    ),
+    (
+        r"^[-.a-z0-9*]+/\S+$",
+        "write each entry as provider/model, with '*' for any characters, such as openai/gpt-5*",
     ),
     (
         "^https?://[^\\s]+$",

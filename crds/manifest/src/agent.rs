@@ -90,6 +90,11 @@ pub struct Models {
     /// Tried in order if a candidate failed, never if one was refused.
     #[serde(default)]
     pub fallbacks: Vec<String>,
+    /// Lists of globs: a ref that matches one of each list is allowed too. Set by policies for an
+    /// agent that names no models itself, and empty otherwise. Needs no name in `requires`: the
+    /// other lists are empty then, so a reader that ignores this field allows no model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub matching: Vec<Vec<String>>,
     #[serde(default)]
     pub unknown: UnknownModel,
 }

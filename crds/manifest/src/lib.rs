@@ -6,9 +6,10 @@
 //! are tested against.
 //!
 //! Invariants: a reader ignores unknown fields, so a field that *restricts* comes with a name in
-//! `requires`, which an older reader must refuse. There are two exceptions. An implied restriction
+//! `requires`, which an older reader must refuse. There are three exceptions. An implied restriction
 //! (`provider_tools` with `egress: Declared`): refusing it would stop older mediators of agents
-//! that did not change. And `suspension`: its files hold nothing that could be served. Tool schemas keep their bytes ([`RawJson`]) and are never re-serialized.
+//! that did not change. And `suspension` and `models.matching`: an older reader of such files has nothing
+//! to serve, or no model. Tool schemas keep their bytes ([`RawJson`]) and are never re-serialized.
 //! Fields are declared in the order of their wire names, so serde's output is sorted. No type
 //! prints a secret ([`SecretText`]).
 

@@ -136,6 +136,10 @@ pub struct Floor {
     /// `None` if models are not restricted.
     #[serde(default)]
     pub models: Option<Vec<String>>,
+    /// Lists of globs: a model that matches one of each list stands too. `models` is an empty list
+    /// then, so a mediator that does not read this field denies every model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models_matching: Vec<Vec<String>>,
 }
 
 /// The rules with conditions that may still be used for one tool.

@@ -7,11 +7,14 @@
 //! the calls that [`Rule::rates`] count. Not here: which rules of the files still stand (the link's
 //! allowlist), and the tool's own schema.
 //!
+//! [`models`] has the globs of policies over models.
+//!
 //! Invariants: authority is a union, so a further rule never refuses a call whose arguments are the
 //! same. A rule with a condition that cannot be read is never met.
 
 mod decision;
 pub mod expression;
+pub mod models;
 mod rate;
 mod rule;
 mod shown;

@@ -39,7 +39,7 @@ use crate::Tier;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || (has(self.deny) && size(self.deny) > 0)").message("set maxTier, deny or suspend: a policy of none restricts nothing"))]
+#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || has(self.models) || (has(self.deny) && size(self.deny) > 0)").message("set maxTier, deny, models or suspend: a policy of none restricts nothing"))]
 #[x_kube(validation = Rule::new("!has(self.trustTiersOf) || has(self.maxTier)").message("trustTiersOf says whose tiers maxTier believes: set maxTier, or remove it"))]
 pub struct ClusterToolPolicySpec {
     /// The namespaces whose agents are restricted. Left out: all. A namespace whose labels are not
@@ -63,6 +63,10 @@ pub struct ClusterToolPolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub deny: Vec<DenyRule>,
+    /// The models that the agents may use. It adds to `models` of Agents and ToolDefaults, and
+    /// gives no model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<AllowedModels>,
     /// true: the agents are suspended, as by `spec.suspend` of each Agent. Agents that are created
     /// later are suspended too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,6 +115,21 @@ pub struct DenyRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 128)))]
     pub tools: Vec<String>,
+}
+
+/// The models that a policy leaves to agents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AllowedModels {
+    /// `provider/model`, in which `*` stands for any characters on its side of the first `/`, such
+    /// as `openai/gpt-5*` or `*/claude-*`. A model that no entry matches is refused, also as a
+    /// fallback. The provider is the name of a ModelProvider of the agent's own namespace: the users
+    /// who may write ModelProviders there choose the name and the address behind it.
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(length(min = 3, max = 256), regex(pattern = "^[-.a-z0-9*]+/\\S+$"))
+    )]
+    pub allowed: Vec<String>,
 }
 
 /// The agents that the policy restricts.

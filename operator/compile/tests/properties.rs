@@ -13,6 +13,7 @@ use toolcrib_compile::{
     comparable, compile, compile_all, floor, load, materialize, plan, takes_away,
 };
 use toolcrib_manifest::{Rule, SecretText, names};
+use toolcrib_rules::models::matches_each;
 
 const AGENTS: [&str; 3] = ["otter", "beaver", "heron"];
 const SURFACES: [&str; 3] = ["fish", "reed", "news"];
@@ -32,7 +33,10 @@ fn world() -> impl Strategy<Value = World> {
     )
         .prop_map(|(agents, surfaces, grants, defaults, secrets, provider)| {
             let mut world = World::new();
-            for (name, spec) in AGENTS.into_iter().zip(agents) {
+            for (name, (spec, models)) in AGENTS.into_iter().zip(agents) {
+                // Models that nothing serves are in the files and give nothing.
+                let models = if provider { models } else { "" };
+                let spec = format!("{{{spec}{models}}}");
                 let text = ours("Agent", name, "pond", &spec);
                 world.insert(format!("agent {name}"), text);
             }
@@ -65,6 +69,7 @@ fn world() -> impl Strategy<Value = World> {
             if provider {
                 let spec = "{endpoints: [{dialect: OpenAI, url: \"http://model.pond.svc/v1\"}], auth: None}";
                 world.insert("provider".to_owned(), ours("ModelProvider", "reef", "pond", spec));
+                world.insert("other provider".to_owned(), ours("ModelProvider", "deep", "pond", spec));
             }
             world
         })
@@ -80,13 +85,22 @@ fn ours(kind: &str, name: &str, namespace: &str, spec: &str) -> String {
     )
 }
 
-fn agent() -> impl Strategy<Value = String> {
+/// The fields of an Agent, those of its models apart.
+fn agent() -> impl Strategy<Value = (String, &'static str)> {
     (
         btree_set(0..3_usize, 0..=3),
         any::<bool>(),
         prop::sample::select(vec!["ReadOnly", "System", "Elevated"]),
+        prop::sample::select(vec![
+            "",
+            "",
+            ", models: {default: reef/carp, allowed: [reef/pike], fallbacks: [reef/perch, deep/squid]}",
+            ", models: {default: reef/carp}",
+            ", models: {allowed: [reef/pike-mini, deep/squid], unknown: Default}",
+            ", models: {unknown: Default}",
+        ]),
     )
-        .prop_map(|(surfaces, exclude, max_tier)| {
+        .prop_map(|(surfaces, exclude, max_tier, models)| {
             let surfaces: Vec<String> = surfaces
                 .into_iter()
                 .map(|index| {
@@ -95,10 +109,11 @@ fn agent() -> impl Strategy<Value = String> {
                 })
                 .collect();
             let defaults = if exclude { "Exclude" } else { "Include" };
-            format!(
-                "{{surfaces: [{}], toolDefaults: {defaults}, policy: {{maxTier: {max_tier}}}}}",
+            let fields = format!(
+                "surfaces: [{}], toolDefaults: {defaults}, policy: {{maxTier: {max_tier}}}",
                 surfaces.join(", ")
-            )
+            );
+            (fields, models)
         })
 }
 
@@ -203,6 +218,9 @@ fn policy() -> impl Strategy<Value = String> {
         "maxTier: Elevated",
         "deny: [{surface: {namespace: pond, name: fish}}]",
         "deny: [{host: fish.pond.svc}, {surface: {namespace: lake, name: news}, tools: ['*a*']}]",
+        "models: {allowed: [reef/carp]}",
+        "models: {allowed: ['*/pike*', 'deep/*']}",
+        "models: {allowed: ['reef/*']}, deny: [{host: fish.pond.svc}]",
         "suspend: true",
         "suspend: false",
     ]);
@@ -264,6 +282,41 @@ fn rules_of(compilation: &Compilation) -> BTreeSet<(String, String)> {
     rules.collect()
 }
 
+/// The models that providers of the world might serve.
+const MODELS: [&str; 7] = [
+    "reef/carp",
+    "reef/pike",
+    "reef/pike-mini",
+    "reef/perch",
+    "deep/squid",
+    "deep/pike",
+    "lost/carp",
+];
+
+/// The models of [`MODELS`] that the files let the agent use, also as fallbacks.
+fn models(compilation: &Compilation) -> BTreeSet<String> {
+    let files = &compilation.files;
+    let is_served = |reference: &&&str| {
+        let provider = reference.split('/').next().unwrap_or_default();
+        files.providers.providers.contains_key(provider)
+    };
+    let allows = |reference: &&&str| {
+        files.agent.models.as_ref().is_none_or(|models| {
+            let listed = models
+                .allowed
+                .iter()
+                .chain(&models.default)
+                .chain(&models.fallbacks);
+            let mut listed = listed.map(String::as_str);
+            let is_open = !models.matching.is_empty();
+            listed.any(|it| it == **reference)
+                || (is_open && matches_each(&models.matching, reference))
+        })
+    };
+    let all = MODELS.iter().filter(is_served).filter(allows);
+    all.map(|it| (*it).to_owned()).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
@@ -317,6 +370,37 @@ proptest! {
                 prop_assert!(has.is_subset(&had), "{policies:?} give {agent} {:?}", has.difference(&had));
             }
             prop_assert!(!takes_away(&floor(&after), &floor(before)), "{policies:?} give {agent} something");
+            let (has, had) = (models(&after), models(before));
+            prop_assert!(has.is_subset(&had), "{policies:?} give {agent} {:?}", has.difference(&had));
+        }
+    }
+
+    /// Each model that an agent may use is one of its own and matches every policy, and only policies
+    /// take models from it.
+    #[test]
+    fn policies_take_the_models_that_they_do_not_allow_and_no_others(
+        world in world(), policies in vec(policy(), 1..3)
+    ) {
+        let before = compile_world(&world);
+        let mut more = world;
+        for (index, spec) in policies.iter().enumerate() {
+            let name = format!("p{index}");
+            more.insert(format!("policy {name}"), ours("ClusterToolPolicy", &name, "", spec));
+        }
+        let loaded = load_world(&more);
+        for (agent, after) in compile_all(&loaded.inputs) {
+            if after.suspension().is_some() {
+                continue;
+            }
+            let matching = loaded.inputs.policies();
+            let matching = matching.filter(|(key, _)| after.policies.contains(&key.name));
+            let globs = matching.filter_map(|(_, policy)| policy.spec.models.as_ref());
+            let lists: Vec<Vec<String>> = globs.map(|models| models.allowed.clone()).collect();
+            let left: BTreeSet<String> = models(&before[&agent])
+                .into_iter()
+                .filter(|reference| matches_each(&lists, reference))
+                .collect();
+            prop_assert_eq!(models(&after), left, "{} below {:?}", agent, policies);
         }
     }
 

@@ -255,6 +255,7 @@ mod tests {
             feeds: vec!["desk/tide".into()],
             providers: vec!["house".into()],
             models: None,
+            models_matching: Vec::new(),
         }
     }
 

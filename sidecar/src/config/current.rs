@@ -19,6 +19,7 @@ use toolcrib_manifest::{
     Suspension, Tier, ToolsFile,
 };
 use toolcrib_mediation::{Authority, Catalog, Scrubber, feed_name};
+use toolcrib_rules::models;
 
 use crate::config::identity::Runner;
 
@@ -85,8 +86,14 @@ impl EffectiveConfig {
 
     /// True if the model is in force; `reference` is `provider/model`.
     pub fn model_stands(&self, reference: &str) -> bool {
-        let models = self.floor.as_ref().and_then(|floor| floor.models.as_ref());
-        models.is_none_or(|left| left.iter().any(|model| model == reference))
+        let Some(floor) = &self.floor else {
+            return true;
+        };
+        let matching = &floor.models_matching;
+        floor.models.as_ref().is_none_or(|left| {
+            left.iter().any(|model| model == reference)
+                || (!matching.is_empty() && models::matches_each(matching, reference))
+        })
     }
 
     /// Feeds that may be shown: loaded ∩ floor, as tools.

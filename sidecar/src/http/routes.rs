@@ -62,13 +62,13 @@ async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
     }
 }
 
-/// The models that may be requested by name: those of the policy, or without a policy those that
-/// the providers list.
+/// The models that may be requested by name: those that the agent lists, or else those that the
+/// providers list and policies of the cluster leave.
 async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerError> {
     let now = app.current.now();
     admit(&now, headers)?;
     let version = now.version()?;
-    if version.agent.models.is_some() {
+    if !policy::is_open(version) {
         return Ok(policy::allowed(&now, version));
     }
     // Counts as a running request, so that the bound of requests holds for listings too.
@@ -78,7 +78,9 @@ async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerErr
     let standing = providers
         .map(|(name, provider)| (name.as_str(), provider))
         .filter(|(name, _)| now.provider_stands(name));
-    Ok(app.models.listed(&app.outbound, standing).await)
+    let mut listed = app.models.listed(&app.outbound, standing).await;
+    listed.retain(|reference| policy::may_request(&now, version, reference));
+    Ok(listed)
 }
 
 async fn not_found(request: HttpRequest) -> Response {

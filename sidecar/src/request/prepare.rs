@@ -122,9 +122,9 @@ impl From<PolicyError> for RunnerError {
     fn from(error: PolicyError) -> Self {
         let code = match error {
             PolicyError::Missing | PolicyError::Ambiguous { .. } => RunnerCode::ModelMissing,
-            PolicyError::NotAllowed { .. } | PolicyError::NoProvider { .. } => {
-                RunnerCode::ModelNotAllowed
-            }
+            PolicyError::NotAllowed { .. }
+            | PolicyError::NotMatching { .. }
+            | PolicyError::NoProvider { .. } => RunnerCode::ModelNotAllowed,
             PolicyError::Dialect(_) => RunnerCode::DialectUnsupported,
         };
         RunnerError::new(code, error.to_string())

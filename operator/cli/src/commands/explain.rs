@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use toolcrib_compile::{
-    Compilation, GivenRule, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile, explain_tool,
-    given_tools, suspended,
+    Code, Compilation, GivenRule, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile,
+    explain_tool, given_tools, suspended,
 };
 use toolcrib_crds::{Agent, ConditionType, StateReason};
 use toolcrib_manifest::{Mode, Tier};
@@ -41,7 +41,13 @@ struct Explanation<'a> {
     tools: Vec<GivenTool>,
     feeds: Vec<String>,
     providers: Vec<&'a str>,
+    /// The globs of policies that models must match, for an agent that lists no models.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    models_matching: &'a [Vec<String>],
     withheld: Vec<WithheldItem>,
+    /// Models that policies deny.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    denied_models: Vec<WithheldItem>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<ClusterState>,
 }
@@ -159,6 +165,12 @@ fn explanation(
             .keys()
             .map(String::as_str)
             .collect(),
+        models_matching: compilation
+            .files
+            .agent
+            .models
+            .as_ref()
+            .map_or(&[], |models| &models.matching),
         withheld: compilation
             .withheld
             .iter()
@@ -166,6 +178,15 @@ fn explanation(
                 name: withheld.what.clone(),
                 code: withheld.code.name(),
                 message: withheld.message.clone(),
+            })
+            .collect(),
+        denied_models: compilation
+            .denied_models
+            .iter()
+            .map(|(reference, message)| WithheldItem {
+                name: reference.clone(),
+                code: Code::ModelDeniedByPolicy.name(),
+                message: message.clone(),
             })
             .collect(),
         cluster: in_cluster(objects, compilation),
@@ -261,7 +282,16 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
         .iter()
         .map(|feed| format!("feed {feed}"))
         .collect();
-    lines.extend(withheld_lines(&explanation.withheld));
+    if !explanation.models_matching.is_empty() {
+        let lists = explanation.models_matching.iter();
+        let lists: Vec<String> = lists.map(|globs| globs.join(", ")).collect();
+        let lists = lists.join("; and ");
+        lines.push(format!(
+            "models that match {lists} (policies of the cluster)"
+        ));
+    }
+    lines.extend(withheld_lines("withheld", &explanation.withheld));
+    lines.extend(withheld_lines("denied model", &explanation.denied_models));
     for line in lines {
         text.push_str(&print::plain(&line));
         text.push('\n');
@@ -273,7 +303,7 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
 }
 
 /// One line per reason: a wrong port of a surface withholds each of its tools for the same one.
-fn withheld_lines(withheld: &[WithheldItem]) -> Vec<String> {
+fn withheld_lines(what: &str, withheld: &[WithheldItem]) -> Vec<String> {
     let mut reasons: Vec<(&WithheldItem, Vec<&str>)> = Vec::new();
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();
     for item in withheld {
@@ -287,7 +317,7 @@ fn withheld_lines(withheld: &[WithheldItem]) -> Vec<String> {
     }
     let line = |(item, names): &(&WithheldItem, Vec<&str>)| {
         format!(
-            "withheld {}: {}: {}",
+            "{what} {}: {}: {}",
             names.join(", "),
             item.code,
             item.message
@@ -525,6 +555,8 @@ mod tests {
             tools: Vec::new(),
             feeds: Vec::new(),
             providers: Vec::new(),
+            models_matching: &[],
+            denied_models: Vec::new(),
             withheld: Vec::new(),
             cluster: Some(cluster),
         };

@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 
 use toolcrib_manifest::{Feed, Floor, FloorRules, Rule, Tool};
 
+use toolcrib_rules::models::covers;
+
 use crate::Compilation;
 
 /// Returns what the mediators of the compiled agent may still use.
@@ -38,6 +40,8 @@ pub fn floor(compiled: &Compilation) -> Floor {
             .collect();
         refs.into_iter().cloned().collect()
     });
+    let models_matching = files.agent.models.as_ref();
+    let models_matching = models_matching.map(|models| models.matching.clone());
     Floor {
         rules: rules.collect(),
         tools: unconditional
@@ -46,6 +50,7 @@ pub fn floor(compiled: &Compilation) -> Floor {
         feeds: files.feeds.0.iter().map(feed).collect(),
         providers: files.providers.providers.keys().cloned().collect(),
         models,
+        models_matching: models_matching.unwrap_or_default(),
     }
 }
 
@@ -59,7 +64,7 @@ pub fn takes_away(before: &Floor, after: &Floor) -> bool {
     let models = match (&before.models, &after.models) {
         (_, None) => false,
         (None, Some(_)) => true,
-        (Some(before), Some(after)) => lacks(before, after),
+        (Some(listed), Some(left)) => lacks(listed, left) || !still_match(before, after),
     };
     models
         || before
@@ -72,6 +77,13 @@ pub fn takes_away(before: &Floor, after: &Floor) -> bool {
             .any(|(name, rules)| !stand(rules, after.rules.get(name)))
         || lacks(&before.feeds, &after.feeds)
         || lacks(&before.providers, &after.providers)
+}
+
+/// Returns whether every model that matches the globs of `before` matches those of `after`, as far as
+/// equal globs tell.
+fn still_match(before: &Floor, after: &Floor) -> bool {
+    let (before, after) = (&before.models_matching, &after.models_matching);
+    before.is_empty() || (!after.is_empty() && covers(after, before))
 }
 
 fn stand(before: &FloorRules, after: Option<&FloorRules>) -> bool {
@@ -95,6 +107,7 @@ mod tests {
             feeds: owned(feeds),
             providers: owned(&["house"]),
             models: models.map(owned),
+            models_matching: Vec::new(),
         }
     }
 
@@ -147,5 +160,21 @@ mod tests {
         let other_way = floor(&[], &[], Some(&["house/n", "house/m", "house/o"]));
         assert!(!takes_away(&some, &other_way));
         assert!(!takes_away(&some, &floor(&[], &[], None)));
+
+        let matching = |lists: &[&[&str]]| Floor {
+            models_matching: lists
+                .iter()
+                .map(|list| list.iter().map(|it| (*it).to_owned()).collect())
+                .collect(),
+            ..floor(&[], &[], Some(&[]))
+        };
+        let any = floor(&[], &[], None);
+        let (one, two) = (matching(&[&["a/*"]]), matching(&[&["a/*"], &["*/m"]]));
+        assert!(takes_away(&any, &one) && !takes_away(&one, &any));
+        assert!(takes_away(&one, &two) && !takes_away(&two, &one));
+        assert!(!takes_away(&one, &matching(&[&["a/*", "b/*"]])));
+        assert!(takes_away(&matching(&[&["a/*", "b/*"]]), &one));
+        assert!(takes_away(&one, &floor(&[], &[], Some(&[]))));
+        assert!(takes_away(&one, &some));
     }
 }

@@ -44,6 +44,9 @@ pub struct Compilation {
     pub diagnostics: Vec<Diagnostic>,
     /// The policies that match the agent, in name order.
     pub policies: Vec<String>,
+    /// The models that policies deny to the agent, as `provider/model`, or `provider/*` for all of a
+    /// provider, with the reasons.
+    pub denied_models: BTreeMap<String, String>,
     /// The grants that select the agent by its labels and do not name it, with words for their
     /// selectors.
     pub selectors: BTreeMap<ObjectRef, String>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toolcrib_crds::{Agent, ToolGrant};
 use toolcrib_manifest::Tier;
 
-use super::authority::policies::policy_matches;
+use super::authority::policies::{Policies, policy_matches};
 use super::authority::selection;
 use super::reach::consent::{consents, is_missing, open, other_in};
 use super::tools::lower::needs_approval;
@@ -383,10 +383,11 @@ pub fn check_provider(objects: &dyn Objects, provider: &ObjectRef) -> Option<Pro
         .iter()
         .filter(|(agent_key, agent)| {
             let mut unused = Diagnostics::default();
-            let effective =
+            let mut effective =
                 crate::compile::effective::merge(objects, agent_key, agent, &mut unused);
-            models::selected(effective.models.as_ref())
-                .is_none_or(|selected| selected.contains(key.name.as_str()))
+            let policies = Policies::of(objects, agent_key);
+            policies.restrict_models(objects, agent_key, &mut effective.models, &mut unused);
+            models::selects(effective.models.as_ref(), &key.name)
         })
         .count();
     Some(ProviderReport {

@@ -338,6 +338,7 @@ fn models(
             .and_then(|models| models.unknown)
             .or_else(|| theirs.and_then(|models| models.unknown))
             .map_or(manifest::UnknownModel::Refuse, Into::into),
+        matching: Vec::new(),
     };
     (Some(models), subject.clone())
 }

@@ -26,6 +26,7 @@ use toolcrib_manifest::{
 };
 
 use self::authority::policies::Policies;
+use self::authority::policies::models::DeniedModels;
 use self::authority::{Authority, Rule, Verb};
 use self::context::ContextSurface;
 use self::effective::Effective;
@@ -69,6 +70,10 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     // A suspended agent is compiled as if nothing were granted, declared and provided, so its
     // suspension waits for no other object. What is blocked is not written.
     let is_idle = suspension.is_some() || blocked.is_some();
+    let denied_models = match is_idle {
+        true => DeniedModels::default(),
+        false => policies.restrict_models(objects, key, &mut effective.models, &mut work.found),
+    };
     let authority = (!is_idle).then(|| Authority::of(objects, key, agent));
     let rules = authority.as_ref().map(Authority::rules).unwrap_or_default();
     let selectors = authority.as_ref().map(|it| it.by_selector(key));
@@ -144,6 +149,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             &key.namespace,
             effective.models.as_ref(),
             &effective.models_subject,
+            denied_models.cause.as_deref(),
             &mut work.sources,
             &mut work.found,
         ),
@@ -227,6 +233,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         network,
         manifest_digest,
         policies: policies.names(),
+        denied_models: denied_models.refs,
         selectors: selectors.unwrap_or_default(),
         blocked,
         unknown: recorder.unread(),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toolcrib_bounds::headers::HeaderPattern;
 use toolcrib_crds::{ModelProvider, ProviderAuth};
 use toolcrib_manifest as manifest;
+use toolcrib_rules::models::may_serve;
 
 use crate::compile::credential::{Sources, allow};
 use crate::diagnostics::finding::Finding;
@@ -22,24 +23,22 @@ pub(crate) struct Providers {
     pub unserved: Option<String>,
 }
 
-/// Returns the usable providers of `namespace` that `models` can select.
+/// Returns the usable providers of `namespace` that `models` can select. `denied`: why policies leave
+/// no model, if none is left.
 pub(crate) fn providers(
     objects: &dyn Objects,
     namespace: &str,
     models: Option<&manifest::Models>,
     models_subject: &Subject,
+    denied: Option<&str>,
     sources: &mut Sources,
     found: &mut Diagnostics,
 ) -> Providers {
-    let selected = selected(models);
     let all = objects.providers_in(namespace);
     let mut usable = BTreeMap::new();
     let mut unusable = BTreeMap::new();
     for (key, provider) in &all {
-        if selected
-            .as_ref()
-            .is_some_and(|names| !names.contains(key.name.as_str()))
-        {
+        if !selects(models, &key.name) {
             continue;
         }
         let subject = Subject::new(Kind::ModelProvider, key);
@@ -62,12 +61,14 @@ pub(crate) fn providers(
                 let names = all.iter().map(|(key, _)| key.name.as_str());
                 unserved(objects, namespace, reference, &unusable, names, suggestions)
             };
-            check_refs(models, models_subject, &usable, why, found)
+            check_refs(models, models_subject, denied, &usable, why, found)
         }
         None => None,
     };
     Providers {
-        unserved: unserved.or_else(|| unusable.into_values().next()),
+        unserved: unserved
+            .or_else(|| unusable.into_values().next())
+            .or_else(|| denied.map(str::to_owned)),
         usable,
     }
 }
@@ -105,13 +106,12 @@ fn unserved<'a>(
     )
 }
 
-/// Returns the provider names that refs begin with; `None`: all of the namespace.
-pub(crate) fn selected(models: Option<&manifest::Models>) -> Option<BTreeSet<&str>> {
-    Some(
-        refs(models?)
-            .filter_map(|(_, name)| provider_name(name))
-            .collect(),
-    )
+/// Returns whether the agent may ask for a model of the provider.
+pub(crate) fn selects(models: Option<&manifest::Models>, provider: &str) -> bool {
+    models.is_none_or(|models| {
+        refs(models).any(|(_, name)| provider_name(name) == Some(provider))
+            || (!models.matching.is_empty() && may_serve(&models.matching, provider))
+    })
 }
 
 fn refs(models: &manifest::Models) -> impl Iterator<Item = (String, &str)> {
@@ -142,11 +142,12 @@ fn provider_name(reference: &str) -> Option<&str> {
 fn check_refs(
     models: &manifest::Models,
     subject: &Subject,
+    denied: Option<&str>,
     providers: &BTreeMap<String, manifest::Provider>,
     why: impl Fn(&str, &mut Suggestions) -> String,
     found: &mut Diagnostics,
 ) -> Option<String> {
-    if models.allowed.is_empty() && models.default.is_none() {
+    if models.allowed.is_empty() && models.default.is_none() && denied.is_none() {
         found.add(
             subject,
             "spec.models",

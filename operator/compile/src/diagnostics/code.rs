@@ -450,6 +450,11 @@ codes! {
     cause "An admin of the cluster denies the tool, its surface or its host, or tools of its tier, to agents of this namespace. No grant lifts that. `kubectl get ctp` lists the policies, and `status.policies` of the Agent those that match it."
     cure "Leave the tool out of the grant, or ask an admin of the cluster to change the policy that the message names."
 
+    /// A ClusterToolPolicy does not allow a model, so the agent's mediators refuse it.
+    ModelDeniedByPolicy: Warning, Spec,
+    cause "`spec.models.allowed` of a ClusterToolPolicy that matches the agent has no entry for the model, or for any model of the ModelProvider. `spec.models` of the Agent does not lift that. Without its default, an agent's requests that name no model are refused."
+    cure "Name models that the policy allows in `spec.models`, or ask an admin of the cluster to change the policy that the message names."
+
     /// A ClusterToolPolicy suspends the agent: it has no tool, feed and model provider, and its mediators refuse every request.
     SuspendedByPolicy: Warning, Spec,
     cause "`spec.suspend` of a ClusterToolPolicy that matches the agent is true. `spec.suspend` of the Agent does not lift that."

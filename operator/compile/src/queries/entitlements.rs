@@ -17,6 +17,7 @@ use crate::canonical::digest::{canonical, sha256};
 use crate::compilation::files::Files;
 use crate::compilation::limits::limits;
 use crate::compilation::secrets::references_of_auth;
+use crate::compile::authority::policies::models::in_words;
 use crate::names::method_name;
 use crate::{Compilation, Network, SecretKeyRef, ToolSummary, names};
 
@@ -82,6 +83,9 @@ pub(crate) const RULES: &str = "rules";
 
 /// The fact with the address of a tool's calls. Every tool has it.
 pub(crate) const EXECUTED: &str = "executed";
+
+/// The fact with the globs of policies that a provider's models must match, in words.
+pub(crate) const MATCHING: &str = "matching";
 
 /// The only fact of a setting.
 pub(crate) const VALUE: &str = "value";
@@ -342,7 +346,9 @@ fn model_facts(models: Option<&Models>, served: &[&str]) -> BTreeMap<Item, Facts
             roles.entry(name.to_owned()).or_default().push(role);
         }
     };
-    if models.is_none() {
+    let matching = models.map(|models| models.matching.as_slice());
+    let is_open = matching.is_none_or(|lists| !lists.is_empty());
+    if is_open {
         for provider in served {
             add(&format!("{provider}/{ANY_MODEL}"), "allowed".to_owned());
         }
@@ -362,7 +368,10 @@ fn model_facts(models: Option<&Models>, served: &[&str]) -> BTreeMap<Item, Facts
         .into_iter()
         .map(|(name, roles)| {
             let item = Item::new(ItemKind::Model, name);
-            (item, Facts::from([("as", roles.join(", "))]))
+            let mut facts = Facts::from([("as", roles.join(", "))]);
+            let globs = matching.filter(|lists| !lists.is_empty()).map(in_words);
+            facts.extend(globs.map(|globs| (MATCHING, globs)));
+            (item, facts)
         })
         .collect()
 }
@@ -413,11 +422,9 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
             max_tool_result_bytes.to_string(),
         ),
     ];
-    settings.extend(
-        models
-            .as_ref()
-            .map(|models| ("models.unknown", format!("{:?}", models.unknown))),
-    );
+    // It means nothing for an agent that lists no models.
+    let listed = models.as_ref().filter(|models| models.matching.is_empty());
+    settings.extend(listed.map(|models| ("models.unknown", format!("{:?}", models.unknown))));
     settings.extend(
         prompt
             .as_ref()

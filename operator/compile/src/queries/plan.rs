@@ -12,16 +12,18 @@ use std::fmt;
 
 use serde::Serialize;
 use toolcrib_manifest::Tier;
+use toolcrib_rules::models::{covers, matches_each};
 
+use crate::compile::authority::policies::models::of_words;
 use crate::compile::authority::suspension::sentence;
 use crate::near::Suggestions;
 use crate::queries::entitlements::{
-    ANY_MODEL, EXECUTED, Facts, Item, ItemKind, LIMITS, RULES, TIER, VALUE, entitlements,
+    ANY_MODEL, EXECUTED, Facts, Item, ItemKind, LIMITS, MATCHING, RULES, TIER, VALUE, entitlements,
     references_of_item,
 };
 use crate::queries::why::{WhyNot, why_no_feed, why_not_each};
 use crate::{
-    Compilation, Inputs, Kind, ObjectRef, Objects, SecretKeyRef, SourceState, Subject,
+    Code, Compilation, Inputs, Kind, ObjectRef, Objects, SecretKeyRef, SourceState, Subject,
     check_provider, compile,
 };
 
@@ -205,6 +207,7 @@ impl Comparison<'_> {
         }
         let effect = match (old, new) {
             (Some(old), Some(new)) => match of_tier(old.get(TIER), new.get(TIER)) {
+                Effect::Change if item.kind == ItemKind::Model => of_matching(old, new),
                 Effect::Change => of_rules(old.get(RULES), new.get(RULES)),
                 effect @ (Effect::Gain | Effect::Loss) => effect,
             },
@@ -218,6 +221,13 @@ impl Comparison<'_> {
                 if is_kept(&details) && !is_elevated && details.iter().any(is_limit) =>
             {
                 vec![limits_changed(old, new)]
+            }
+            Effect::Gain | Effect::Loss
+                if details.iter().any(|it| it.field == MATCHING)
+                    && old.is_some()
+                    && new.is_some() =>
+            {
+                vec![matching_changed(old, new)]
             }
             Effect::Gain => {
                 let given_by = new.and_then(|facts| facts.get("givenBy")).cloned();
@@ -255,7 +265,8 @@ impl Comparison<'_> {
             ItemKind::Model => {
                 let provider = item.name.split_once('/').map_or("", |(name, _)| name);
                 let any = Item::new(ItemKind::Model, format!("{provider}/{ANY_MODEL}"));
-                if other.contains_key(&any) {
+                let is_among = |facts: &Facts| matches_each(&matching(Some(facts)), &item.name);
+                if other.get(&any).is_some_and(is_among) {
                     Effect::Change
                 } else {
                     effect
@@ -278,6 +289,9 @@ impl Comparison<'_> {
                 ItemKind::Provider => return vec![self.why_no_provider(new, &item.name)],
                 ItemKind::Model => {
                     let provider = item.name.split_once('/').map_or("", |(name, _)| name);
+                    if let Some(why) = new.denied_models.get(&item.name) {
+                        return vec![denied(why)];
+                    }
                     if new.files.providers.providers.contains_key(provider) {
                         return vec!["spec.models does not allow it".to_owned()];
                     }
@@ -302,7 +316,16 @@ impl Comparison<'_> {
             .iter()
             .find(|found| found.severity == crate::Severity::Error)
             .map_or_else(
-                || format!("spec.models does not select {subject}"),
+                || {
+                    let refs = new.denied_models.iter();
+                    let is_of =
+                        |reference: &str| reference.split_once('/').is_some_and(|it| it.0 == name);
+                    let why = refs.into_iter().find(|(reference, _)| is_of(reference));
+                    why.map_or_else(
+                        || format!("spec.models does not select {subject}"),
+                        |(_, why)| denied(why),
+                    )
+                },
                 |found| format!("{}: {}", found.code, found.located()),
             )
     }
@@ -374,6 +397,34 @@ fn of_rules(old: Option<&String>, new: Option<&String>) -> Effect {
         (Some(old), Some(new)) if new.is_subset(&old) => Effect::Loss,
         (Some(_), Some(_)) => Effect::Change,
     }
+}
+
+/// Decides the effect of the globs that a provider's models must match.
+fn of_matching(old: &Facts, new: &Facts) -> Effect {
+    let (old, new) = (matching(Some(old)), matching(Some(new)));
+    match (covers(&new, &old), covers(&old, &new)) {
+        (true, false) => Effect::Gain,
+        (false, true) => Effect::Loss,
+        (true, true) | (false, false) => Effect::Change,
+    }
+}
+
+/// Reads back the lists of globs of a model's facts.
+fn matching(facts: Option<&Facts>) -> Vec<Vec<String>> {
+    let words = facts.and_then(|facts| facts.get(MATCHING));
+    words.map_or_else(Vec::new, |words| of_words(words))
+}
+
+fn matching_changed(old: Option<&Facts>, new: Option<&Facts>) -> String {
+    let words = |facts: Option<&Facts>| {
+        let words = facts.and_then(|facts| facts.get(MATCHING)).cloned();
+        words.unwrap_or_else(|| "any model".to_owned())
+    };
+    format!("{}, was: {}", words(new), words(old))
+}
+
+fn denied(why: &str) -> String {
+    format!("{}: {why}", Code::ModelDeniedByPolicy)
 }
 
 /// Decides the effect of a tier. A tool that becomes Elevated is offered, and its calls are
@@ -458,7 +509,7 @@ impl fmt::Display for Detail {
         let shown = |value: &Option<String>| match value {
             None => "none".to_owned(),
             // Bounded by themselves; their ends differ as often as their beginnings.
-            Some(text) if self.field == LIMITS => text.clone(),
+            Some(text) if self.field == LIMITS || self.field == MATCHING => text.clone(),
             Some(text) if text.chars().count() > SHOWN => {
                 let start: String = text.chars().take(SHOWN).collect();
                 format!("{start}…")

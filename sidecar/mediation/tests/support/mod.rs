@@ -100,6 +100,7 @@ pub fn floor(tools: &[&str], rules: &[String]) -> Floor {
         feeds: vec![],
         providers: vec![],
         models: None,
+        models_matching: Vec::new(),
     }
 }
 

@@ -156,6 +156,7 @@ fn authority_is_checked_at_dispatch() {
         feeds: vec![],
         providers: vec![],
         models: None,
+        models_matching: Vec::new(),
     };
     let with = |digest: &str| {
         let catalog = Catalog::load(&tools(), toolcrib_manifest::Tier::Elevated);

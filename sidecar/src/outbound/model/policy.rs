@@ -6,6 +6,7 @@
 use thiserror::Error;
 use toolcrib_dialect::Dialect;
 use toolcrib_manifest::{Endpoint, EndpointDialect, Provider, UnknownModel};
+use toolcrib_rules::models::matches_each;
 
 use crate::config::{EffectiveConfig, Version};
 
@@ -32,6 +33,15 @@ pub enum PolicyError {
     Missing,
     #[error("model `{asked}` is not allowed; allowed: {}", listed(.allowed))]
     NotAllowed { asked: String, allowed: Vec<String> },
+    /// `allowed` has the globs of each policy of the cluster.
+    #[error(
+        "model `{asked}` is not allowed; policies of the cluster allow models that match {}",
+        each(.allowed)
+    )]
+    NotMatching {
+        asked: String,
+        allowed: Vec<Vec<String>>,
+    },
     /// The policy allows no model at all.
     #[error(
         "model `{asked}` cannot be served: this agent has no usable ModelProvider; \
@@ -91,7 +101,18 @@ fn in_force<'a>(
     (now.provider_stands(name) && now.model_stands(reference)).then_some((name, model, provider))
 }
 
-/// The models that `GET /v1/models` lists: those that may be requested by name, and the default.
+/// Returns whether the agent may request any model of its providers that policies of the cluster leave.
+pub fn is_open(version: &Version) -> bool {
+    let models = version.agent.models.as_ref();
+    models.is_none_or(|models| !models.matching.is_empty())
+}
+
+/// Returns whether an agent that lists no models may request this one now.
+pub fn may_request(now: &EffectiveConfig, version: &Version, reference: &str) -> bool {
+    now.model_stands(reference) && matches_each(matching(version), reference)
+}
+
+/// The models that an agent with a list may request by name, and the default.
 pub fn allowed(now: &EffectiveConfig, version: &Version) -> Vec<String> {
     let Some(models) = &version.agent.models else {
         return Vec::new();
@@ -116,8 +137,11 @@ fn select(
         return default.cloned().ok_or(PolicyError::Missing);
     };
     let Some(models) = models else {
-        return unrestricted(version, dialect, asked);
+        return unrestricted(now, version, dialect, asked);
     };
+    if !models.matching.is_empty() {
+        return unrestricted(now, version, dialect, asked);
+    }
     let known = |reference: &str| {
         models.allowed.iter().any(|allowed| allowed == reference)
             || models.default.as_deref() == Some(reference)
@@ -155,6 +179,13 @@ fn not_allowed(now: &EffectiveConfig, version: &Version, asked: &str) -> PolicyE
     if allowed.is_empty() && !version.providers.keys().any(|it| now.provider_stands(it)) {
         return no_provider(version, asked);
     }
+    let matching = matching(version);
+    if !matching.is_empty() {
+        return PolicyError::NotMatching {
+            asked: asked.to_string(),
+            allowed: matching.to_vec(),
+        };
+    }
     PolicyError::NotAllowed {
         asked: asked.to_string(),
         allowed,
@@ -169,33 +200,57 @@ fn no_provider(version: &Version, asked: &str) -> PolicyError {
     }
 }
 
-/// Resolves a name without a policy: any model of any provider is allowed, and an unprefixed name
-/// goes to the only provider of the dialect.
-fn unrestricted(version: &Version, dialect: Dialect, asked: &str) -> Result<String, PolicyError> {
+/// Resolves a name for an agent that lists no models: any model of any provider is allowed that
+/// policies of the cluster leave. An unprefixed name goes to the only provider of the dialect that may
+/// serve it.
+fn unrestricted(
+    now: &EffectiveConfig,
+    version: &Version,
+    dialect: Dialect,
+    asked: &str,
+) -> Result<String, PolicyError> {
+    let matching = matching(version);
     let prefixed = asked
         .split_once('/')
         .is_some_and(|(provider, _)| version.providers.contains_key(provider));
-    if prefixed {
-        return Ok(asked.to_string());
+    let forms: Vec<String> = if prefixed {
+        vec![asked.to_string()]
+    } else {
+        let speaking = version
+            .providers
+            .iter()
+            .filter(|(_, provider)| endpoint(provider, dialect).is_some());
+        speaking
+            .map(|(name, _)| format!("{name}/{asked}"))
+            .collect()
+    };
+    if forms.is_empty() {
+        return Err(match version.providers.is_empty() {
+            true => no_provider(version, asked),
+            false => PolicyError::Dialect(asked.to_string()),
+        });
     }
-    let speaking = version
-        .providers
-        .iter()
-        .filter(|(_, provider)| endpoint(provider, dialect).is_some());
-    let forms: Vec<String> = speaking
-        .map(|(name, _)| format!("{name}/{asked}"))
-        .collect();
-    match <[String; 1]>::try_from(forms) {
+    let left = forms.into_iter();
+    let left: Vec<String> = left.filter(|it| matches_each(matching, it)).collect();
+    match <[String; 1]>::try_from(left) {
         Ok([only]) => Ok(only),
-        Err(forms) if forms.is_empty() && version.providers.is_empty() => {
-            Err(no_provider(version, asked))
-        }
-        Err(forms) if forms.is_empty() => Err(PolicyError::Dialect(asked.to_string())),
+        Err(left) if left.is_empty() => Err(not_allowed(now, version, asked)),
         Err(forms) => Err(PolicyError::Ambiguous {
             asked: asked.to_string(),
             forms,
         }),
     }
+}
+
+/// The lists of globs that policies of the cluster set for an agent that lists no models.
+fn matching(version: &Version) -> &[Vec<String>] {
+    let models = version.agent.models.as_ref();
+    models.map_or(&[], |models| &models.matching)
+}
+
+fn each(lists: &[Vec<String>]) -> String {
+    let lists = lists.iter().map(|globs| globs.join(", "));
+    lists.collect::<Vec<_>>().join("; and ")
 }
 
 fn listed(allowed: &[String]) -> String {

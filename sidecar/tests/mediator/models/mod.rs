@@ -3,6 +3,7 @@
 mod count_tokens;
 mod fidelity;
 mod live;
+mod matching;
 mod passthrough;
 mod provider_tools;
 mod providers;

@@ -27,6 +27,7 @@ fn floor(world: &World, seq: u64, tools: &[(&str, &str)]) {
             feeds: Vec::new(),
             providers: vec!["house".into()],
             models: None,
+            models_matching: Vec::new(),
         }),
         agent: AgentPresence::Present,
     };

@@ -218,6 +218,7 @@ async fn a_withdrawn_feed_is_neither_shown_nor_fetched() {
             feeds: feeds.iter().map(ToString::to_string).collect(),
             providers: vec!["house".into()],
             models: None,
+            models_matching: Vec::new(),
         }),
         agent: AgentPresence::Present,
     };

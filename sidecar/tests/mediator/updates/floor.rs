@@ -147,6 +147,7 @@ impl GrantedItems {
                     .models
                     .as_ref()
                     .map(|models| models.iter().map(ToString::to_string).collect()),
+                models_matching: Vec::new(),
             }),
             agent: match given {
                 Some(_) => AgentPresence::Present,
@@ -262,6 +263,7 @@ fn left(answer: &LinkDown) -> impl Fn(&String) -> bool {
         feeds: Vec::new(),
         providers: Vec::new(),
         models: None,
+        models_matching: Vec::new(),
     });
     move |word| {
         let parts: Vec<&str> = word.split(' ').collect();

@@ -22,7 +22,7 @@ async fn linked_to(operator: &Fake) -> (World, tempfile::NamedTempFile) {
 }
 
 /// An agent with these files, whose link is `operator`.
-pub(super) async fn linked_by(
+pub(crate) async fn linked_by(
     operator: &Fake,
     edit: impl FnOnce(&mut Files),
 ) -> (World, tempfile::NamedTempFile) {

@@ -2,7 +2,7 @@
 
 mod fixtures;
 mod floor;
-mod link;
+pub mod link;
 mod rules;
 mod suspension;
 mod swaps;

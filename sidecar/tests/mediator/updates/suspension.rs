@@ -34,6 +34,7 @@ fn answer(seq: u64, agent: AgentPresence) -> LinkDown {
             feeds: vec!["desk/tide".into()],
             providers: vec!["house".into()],
             models: None,
+            models_matching: Vec::new(),
         }),
         AgentPresence::Deleted => None,
     };

@@ -1,11 +1,13 @@
 //! The ClusterToolPolicies that restrict an agent.
 //!
-//! Here: which policies match an agent, and what they withhold from it. Not here: the tools that its
-//! grants give ([`crate::compile::authority`]).
+//! Here: which policies match an agent, and what they withhold from it: tools and feeds, and in
+//! [`models`] its models. Not here: the tools that its grants give ([`crate::compile::authority`]).
 //!
 //! Invariants: a policy only takes away. All policies that match hold together, so their order does
 //! not matter. What is not known restricts: a namespace without known labels is matched, and a
 //! surface of such a namespace is not believed.
+
+pub(crate) mod models;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
