@@ -4,6 +4,7 @@ mod budgets;
 mod definitions;
 mod egress;
 mod example;
+mod expressions;
 mod hostile;
 mod mistakes;
 mod rules;
