@@ -1,7 +1,8 @@
 //! `explain`: the object that gives an agent a tool, or the reason for withholding it; in a
 //! cluster, also the state of its pods.
 
-use std::collections::HashMap;
+mod in_cluster;
+
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -11,17 +12,18 @@ use toolcrib_compile::{
     Code, Compilation, GivenRule, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile,
     explain_tool, given_tools, suspended,
 };
-use toolcrib_crds::{Agent, ConditionType, StateReason};
 use toolcrib_manifest::{Mode, Tier};
 use toolcrib_rules::{Window, WindowState};
 
 use crate::print::Output;
 use crate::{
     args::ExplainArgs,
-    cluster::PodFacts,
     failure::Failure,
     print,
-    sources::{self, ObjectScope, ObjectSource, Objects},
+    sources::{self, ObjectScope, Objects},
+};
+use in_cluster::{
+    ClusterState, ConditionLine, WithheldItem, cluster_text, in_cluster, withheld_lines,
 };
 
 /// The explanation answer: the tools of an agent, and those that are withheld.
@@ -50,70 +52,6 @@ struct Explanation<'a> {
     denied_models: Vec<WithheldItem>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<ClusterState>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct WithheldItem {
-    name: String,
-    code: &'static str,
-    message: String,
-}
-
-/// The state in the cluster, from the Agent's status and its pods.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ClusterState {
-    compiled: ManifestState,
-    conditions: Vec<ConditionLine>,
-    pods: Vec<PodLine>,
-}
-
-impl ClusterState {
-    /// Returns the condition that keeps the tools from the pods. It is left out if the tools
-    /// themselves are withheld, since their lines hold the reasons.
-    fn failure(&self) -> Option<&ConditionLine> {
-        let mut conditions = self.conditions.iter();
-        conditions.find(|line| {
-            line.kind == ConditionType::Ready.as_str()
-                && line.status == "False"
-                && line.reason != StateReason::AllWithheld.as_str()
-        })
-    }
-
-    /// Whether the operator could not write the agent's objects.
-    fn is_not_written(&self) -> bool {
-        let compiled = ConditionType::Compiled.as_str();
-        let mut conditions = self.conditions.iter();
-        conditions.any(|line| line.kind == compiled && line.status == "False")
-    }
-}
-
-/// The comparison of the operator's manifest with the one compiled here.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-enum ManifestState {
-    Same,
-    /// The operator is behind, or it reads objects that this user may not read.
-    Different,
-    NotYet,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ConditionLine {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    reason: String,
-    message: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PodLine {
-    name: String,
-    phase: String,
-    standing: String,
 }
 
 pub fn explain(args: &ExplainArgs) -> Result<ExitCode, Failure> {
@@ -145,7 +83,29 @@ fn explanation(
     compilation: &Compilation,
 ) -> anyhow::Result<String> {
     let refusal = compilation.refusal.as_ref();
-    let feeds = &compilation.files.feeds.0;
+    let cluster = in_cluster(objects, compilation);
+    let late = |name: &str| cluster.as_ref().and_then(|cluster| cluster.withheld(name));
+    let by_compile = compilation.withheld.iter().map(|withheld| WithheldItem {
+        name: withheld.what.clone(),
+        code: withheld.code.name().to_owned(),
+        message: withheld.message.clone(),
+    });
+    let mut withheld: Vec<WithheldItem> = by_compile.collect();
+    let mut tools = Vec::new();
+    for tool in given_tools(compilation) {
+        match late(&tool.name) {
+            None => tools.push(tool),
+            Some(item) => withheld.push(item),
+        }
+    }
+    let mut feeds = Vec::new();
+    for feed in &compilation.files.feeds.0 {
+        let name = format!("{}/{}", feed.source, feed.name);
+        match late(&format!("feed {name}")) {
+            None => feeds.push(name),
+            Some(item) => withheld.push(item),
+        }
+    }
     let explanation = Explanation {
         agent: &compilation.agent,
         mode: compilation.files.agent.mode,
@@ -153,11 +113,8 @@ fn explanation(
         manifest_digest: &compilation.manifest_digest,
         suspended: suspended(compilation).map(|why| why.to_string()),
         refused: refusal.map(|found| format!("{}: {}", found.code.name(), found.message)),
-        tools: given_tools(compilation).collect(),
-        feeds: feeds
-            .iter()
-            .map(|feed| format!("{}/{}", feed.source, feed.name))
-            .collect(),
+        tools,
+        feeds,
         providers: compilation
             .files
             .providers
@@ -171,25 +128,17 @@ fn explanation(
             .models
             .as_ref()
             .map_or(&[], |models| &models.matching),
-        withheld: compilation
-            .withheld
-            .iter()
-            .map(|withheld| WithheldItem {
-                name: withheld.what.clone(),
-                code: withheld.code.name(),
-                message: withheld.message.clone(),
-            })
-            .collect(),
+        withheld,
         denied_models: compilation
             .denied_models
             .iter()
             .map(|(reference, message)| WithheldItem {
                 name: reference.clone(),
-                code: Code::ModelDeniedByPolicy.name(),
+                code: Code::ModelDeniedByPolicy.name().to_owned(),
                 message: message.clone(),
             })
             .collect(),
-        cluster: in_cluster(objects, compilation),
+        cluster,
     };
     match args.output {
         Output::Table => {
@@ -197,44 +146,6 @@ fn explanation(
             Ok(explanation_text(&explanation, now))
         }
         Output::Json | Output::Yaml => print::value(&explanation, args.output),
-    }
-}
-
-fn in_cluster(objects: &Objects, compilation: &Compilation) -> Option<ClusterState> {
-    let ObjectSource::Cluster(pods) = &objects.from else {
-        return None;
-    };
-    let mut agents = objects.loaded.inputs.agents();
-    let agent = agents.find(|(key, _)| **key == compilation.agent)?.1;
-    let status = agent.status.clone().unwrap_or_default();
-    let compiled = match &status.manifest_digest {
-        None => ManifestState::NotYet,
-        Some(digest) if *digest == compilation.manifest_digest => ManifestState::Same,
-        Some(_) => ManifestState::Different,
-    };
-    let conditions = status
-        .conditions
-        .into_iter()
-        .map(|condition| ConditionLine {
-            kind: condition.type_,
-            status: condition.status,
-            reason: condition.reason,
-            message: condition.message,
-        });
-    let pods = pods.iter().flatten();
-    let own = pods.filter(|pod| pod.agent == compilation.agent);
-    Some(ClusterState {
-        compiled,
-        conditions: conditions.collect(),
-        pods: own.map(|pod| pod_line(pod, agent)).collect(),
-    })
-}
-
-fn pod_line(pod: &PodFacts, agent: &Agent) -> PodLine {
-    PodLine {
-        name: pod.pod.name.clone(),
-        phase: pod.phase.clone(),
-        standing: pod.load_state(Some(agent)),
     }
 }
 
@@ -302,30 +213,6 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
     text
 }
 
-/// One line per reason: a wrong port of a surface withholds each of its tools for the same one.
-fn withheld_lines(what: &str, withheld: &[WithheldItem]) -> Vec<String> {
-    let mut reasons: Vec<(&WithheldItem, Vec<&str>)> = Vec::new();
-    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
-    for item in withheld {
-        let place = *places
-            .entry((item.code, &item.message))
-            .or_insert(reasons.len());
-        match reasons.get_mut(place) {
-            Some((_, names)) => names.push(&item.name),
-            None => reasons.push((item, vec![&item.name])),
-        }
-    }
-    let line = |(item, names): &(&WithheldItem, Vec<&str>)| {
-        format!(
-            "{what} {}: {}: {}",
-            names.join(", "),
-            item.code,
-            item.message
-        )
-    };
-    reasons.iter().map(line).collect()
-}
-
 fn not_ready(condition: &ConditionLine) -> String {
     let ConditionLine {
         reason, message, ..
@@ -342,51 +229,13 @@ fn caller(mode: Mode, native: bool) -> &'static str {
     }
 }
 
-fn cluster_text(cluster: &ClusterState) -> String {
-    let compiled = match cluster.compiled {
-        ManifestState::Same => "the operator has compiled this manifest",
-        ManifestState::Different if cluster.is_not_written() => {
-            "the pods keep an earlier manifest: the operator could not write this one, as the first lines say"
-        }
-        ManifestState::Different => {
-            "the operator has compiled another manifest: it has not caught up yet, or it sees what you may not read"
-        }
-        ManifestState::NotYet if cluster.failure().is_some() => {
-            "the pods have no manifest: the first lines say why"
-        }
-        ManifestState::NotYet => "the operator has not compiled this agent yet: is it running?",
-    };
-    let mut text = format!("\n{compiled}\n");
-    if !cluster.conditions.is_empty() {
-        let rows: Vec<Vec<String>> = cluster
-            .conditions
-            .iter()
-            .map(|line| {
-                let message = match cluster.failure() {
-                    Some(failure) if failure.message == line.message => "as above",
-                    Some(_) | None => &line.message,
-                };
-                [&*line.kind, &*line.status, &*line.reason, message]
-                    .map(str::to_owned)
-                    .to_vec()
-            })
-            .collect();
-        text.push_str(&print::table(
-            &["CONDITION", "STATUS", "REASON", "MESSAGE"],
-            &rows,
-        ));
-    }
-    if cluster.pods.is_empty() {
-        text.push_str("no pods\n");
-        return text;
-    }
-    let rows: Vec<Vec<String>> = cluster
-        .pods
-        .iter()
-        .map(|pod| vec![pod.name.clone(), pod.phase.clone(), pod.standing.clone()])
-        .collect();
-    text.push_str(&print::table(&["POD", "PHASE", "MANIFEST"], &rows));
-    text
+/// The answer about one tool, and why the operator withholds it although compile gives it.
+#[derive(Serialize)]
+struct OneTool<'a> {
+    #[serde(flatten)]
+    answer: &'a ToolExplanation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    withheld: Option<WithheldItem>,
 }
 
 fn one(
@@ -395,14 +244,23 @@ fn one(
     compilation: &Compilation,
     name: &str,
 ) -> anyhow::Result<(String, ExitCode)> {
-    let answer = explain_tool(&objects.loaded.inputs, compilation, name);
+    let mut answer = explain_tool(&objects.loaded.inputs, compilation, name);
     let now = args.now.unwrap_or_else(Timestamp::now);
-    let is_usable = |how: &GivenTool| is_open(how, now) && !is_denied(how);
-    let is_usable = answer.how.as_ref().is_some_and(is_usable);
-    let code = ExitCode::from(u8::from(!is_usable));
+    let cluster = in_cluster(objects, compilation).filter(|_| answer.given);
+    let withheld = cluster.and_then(|cluster| cluster.withheld(&answer.tool));
+    answer.given &= withheld.is_none();
+    let how = answer.how.as_ref();
+    let is_usable = |how: &GivenTool| is_open(how, now) && !is_denied(how) && withheld.is_none();
+    let code = ExitCode::from(u8::from(!how.is_some_and(is_usable)));
     let text = match args.output {
-        Output::Table => one_text(&answer, now),
-        Output::Json | Output::Yaml => print::value(&answer, args.output)?,
+        Output::Table => one_text(&answer, withheld.as_ref(), now),
+        Output::Json | Output::Yaml => {
+            let answer = OneTool {
+                answer: &answer,
+                withheld,
+            };
+            print::value(&answer, args.output)?
+        }
     };
     Ok((text, code))
 }
@@ -463,15 +321,18 @@ fn rule_line(rule: &GivenRule, now: Timestamp) -> String {
     format!("rule        {by}: {}{state}", rule.limits)
 }
 
-fn one_text(answer: &ToolExplanation, now: Timestamp) -> String {
+fn one_text(answer: &ToolExplanation, withheld: Option<&WithheldItem>, now: Timestamp) -> String {
     let ToolExplanation { agent, tool, .. } = answer;
     let lines: Vec<String> = match &answer.how {
-        Some(how) => [match is_open(how, now) {
+        Some(how) => [match (withheld, is_open(how, now)) {
+            (Some(WithheldItem { code, message, .. }), _) => {
+                format!("{tool} is granted to {agent} and withheld: {code}: {message}")
+            }
             _ if is_denied(how) => format!(
                 "{tool} is offered to {agent}, and every call is denied: its tier needs an approval, and this release has none"
             ),
-            true => format!("{tool} is given to {agent}"),
-            false => format!("{tool} is given to {agent}, but not at {now}"),
+            (None, true) => format!("{tool} is given to {agent}"),
+            (None, false) => format!("{tool} is given to {agent}, but not at {now}"),
         }]
         .into_iter()
         .chain([
@@ -524,6 +385,9 @@ fn one_text(answer: &ToolExplanation, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use super::in_cluster::ManifestState;
     use super::*;
 
     fn cluster(compiled: ManifestState, conditions: &[[&str; 4]]) -> ClusterState {
@@ -540,6 +404,7 @@ mod tests {
             compiled,
             conditions: conditions.collect(),
             pods: Vec::new(),
+            withheld: BTreeMap::new(),
         }
     }
 
@@ -587,6 +452,37 @@ mod tests {
         assert!(text.starts_with(&begin), "{text}");
         assert_eq!(text.matches(WHY).count(), 1, "{text}");
         assert!(text.contains("the pods keep an earlier manifest"), "{text}");
+    }
+
+    #[test]
+    fn a_tool_that_the_operator_withholds_is_not_given() {
+        let not_written = [["Compiled", "False", "ApplyFailed", WHY]];
+        let reason = |cluster: &ClusterState, name: &str| {
+            cluster
+                .withheld(name)
+                .map(|item| format!("{}: {}", item.code, item.message))
+        };
+        let nothing = "ApplyFailed: the operator could not write the agent's objects yet: the condition \
+             Compiled says why";
+        let never = cluster(ManifestState::NotYet, &not_written);
+        assert_eq!(reason(&never, "reed.fish").as_deref(), Some(nothing));
+        // An earlier version stays in force.
+        let earlier = cluster(ManifestState::Different, &not_written);
+        assert_eq!(reason(&earlier, "reed.fish"), None);
+        // The status has not been written yet.
+        let new = cluster(ManifestState::NotYet, &[]);
+        assert_eq!(reason(&new, "reed.fish"), None);
+
+        let item = WithheldItem {
+            name: "reed.fish".to_owned(),
+            code: "SecretUnknown".to_owned(),
+            message: "its credential could not be read".to_owned(),
+        };
+        let mut unread = cluster(ManifestState::Different, &[]);
+        unread.withheld.insert(item.name.clone(), item);
+        let expected = "SecretUnknown: its credential could not be read";
+        assert_eq!(reason(&unread, "reed.fish").as_deref(), Some(expected));
+        assert_eq!(reason(&unread, "reed.look"), None);
     }
 
     #[test]
