@@ -158,10 +158,13 @@ pub fn materialize(
     let mut withheld: Vec<WithheldItem> =
         withhold(&mut files, &|reference| resolved.contains_key(reference))
             .into_iter()
-            .map(|what| WithheldItem {
+            .map(|(what, secret)| WithheldItem {
                 what,
                 code: Code::SecretUnknown,
-                message: "its credential could not be read".to_owned(),
+                message: format!(
+                    "its credential, Secret {secret}, could not be read: the condition Resolved of \
+                     its Surface or ModelProvider says why"
+                ),
             })
             .collect();
     let excess = overflowing(&files, &resolved);
@@ -315,49 +318,46 @@ fn credentials_revision(resolved: &BTreeMap<&SecretKeyRef, ResolvedValue>) -> St
     sha256(lines.as_bytes())
 }
 
-/// Removes every tool, feed and provider key that refers to something without a value.
-fn withhold(files: &mut Files, has_value: &dyn Fn(&SecretKeyRef) -> bool) -> Vec<String> {
-    let complete = |texts: Vec<&mut SecretText>| {
-        texts
-            .into_iter()
-            .filter_map(|text| SecretKeyRef::from_placeholder(text))
-            .all(|reference| has_value(&reference))
+/// Removes every tool, feed and provider key that refers to something without a value. Returns what
+/// was removed, with the Secret that it needs.
+fn withhold(
+    files: &mut Files,
+    has_value: &dyn Fn(&SecretKeyRef) -> bool,
+) -> Vec<(String, ObjectRef)> {
+    let unread = |text: &SecretText| {
+        let reference = SecretKeyRef::from_placeholder(text)?;
+        (!has_value(&reference)).then_some(reference.secret)
     };
     let mut withheld = Vec::new();
     files.tools.tools.retain_mut(|tool| {
-        let keep = complete(
-            tool_secrets(tool)
-                .into_iter()
-                .map(|(_, text)| text)
-                .collect(),
-        );
-        if !keep {
-            withheld.push(tool.name.clone());
-        }
+        let name = tool.name.clone();
+        let mut secrets = tool_secrets(tool).into_iter();
+        let secret = secrets.find_map(|(_, text)| unread(text));
+        let keep = secret.is_none();
+        withheld.extend(secret.map(|secret| (name, secret)));
         keep
     });
     files.feeds.0.retain_mut(|feed| {
-        let keep = complete(
-            feed_secrets(feed)
-                .into_iter()
-                .map(|(_, text)| text)
-                .collect(),
-        );
-        if !keep {
-            withheld.push(feed_name(&feed.source, &feed.name));
-        }
+        let name = feed_name(&feed.source, &feed.name);
+        let mut secrets = feed_secrets(feed).into_iter();
+        let secret = secrets.find_map(|(_, text)| unread(text));
+        let keep = secret.is_none();
+        withheld.extend(secret.map(|secret| (name, secret)));
         keep
     });
     files.providers.providers.retain(|name, provider| {
-        let before = provider.keys.len();
-        provider
-            .keys
-            .retain_mut(|key| complete(vec![&mut key.secret]));
+        let mut lost = None;
+        provider.keys.retain(|key| {
+            let secret = unread(&key.secret);
+            let keep = secret.is_none();
+            lost = lost.take().or(secret);
+            keep
+        });
         // A provider that lost all of its keys could only answer 401.
-        let keep = before == 0 || !provider.keys.is_empty();
-        if !keep {
-            withheld.push(provider_name(name));
-        }
+        let keep = !provider.keys.is_empty();
+        let lost = lost.filter(|_| !keep);
+        let keep = lost.is_none();
+        withheld.extend(lost.map(|secret| (provider_name(name), secret)));
         keep
     });
     withheld

@@ -232,6 +232,7 @@ pub(crate) fn route(
         destinations,
         ca: ca.and_then(|ca| ca.private.clone()),
         proxy: None,
+        wrong_address: resolved.wrong_address(),
     })
 }
 

@@ -205,16 +205,16 @@ pub(crate) fn provider_of(
     let namespace = &subject.key.namespace;
     let mut destinations = BTreeSet::new();
     let mut endpoints = Vec::new();
+    let mut wrong = Vec::new();
     for (index, endpoint) in spec.endpoints.iter().enumerate() {
         let at = format!("spec.endpoints[{index}]");
         let address = address::of_url_in(objects, namespace, &endpoint.url)
             .map_err(|finding| finding.within(&format!("{at}.url")));
         match address {
-            Err(finding) => finding.report(subject, found),
+            Err(finding) => wrong.push(finding),
             Ok(address) => {
-                if let Some(doubt) = address::doubt(objects, namespace, &endpoint.url) {
-                    doubt.within(&format!("{at}.url")).report(subject, found);
-                }
+                let doubt = address::doubt(objects, namespace, &endpoint.url);
+                wrong.extend(doubt.map(|doubt| doubt.within(&format!("{at}.url"))));
                 destinations.insert(address.destination());
                 endpoints.push(manifest::Endpoint {
                     dialect: endpoint.dialect.into(),
@@ -223,6 +223,13 @@ pub(crate) fn provider_of(
                 });
             }
         }
+    }
+    let proxy_url = spec.proxy.as_deref();
+    let doubt = proxy_url.and_then(|url| address::doubt(objects, namespace, url));
+    wrong.extend(doubt.map(|doubt| doubt.within("spec.proxy")));
+    let wrong_address = address::first_wrong(&wrong);
+    for finding in wrong {
+        finding.report(subject, found);
     }
     let mut findings = Vec::new();
     let ca = read_ca(objects, namespace, spec.tls.as_ref(), &mut findings);
@@ -240,10 +247,6 @@ pub(crate) fn provider_of(
             return None;
         }
     };
-    let url = spec.proxy.as_deref();
-    if let Some(doubt) = url.and_then(|url| address::doubt(objects, namespace, url)) {
-        doubt.within("spec.proxy").report(subject, found);
-    }
     if endpoints.is_empty() {
         return None;
     }
@@ -251,6 +254,7 @@ pub(crate) fn provider_of(
         destinations,
         ca: ca.as_ref().and_then(|ca| ca.private.clone()),
         proxy: proxy.as_ref().map(Address::destination),
+        wrong_address,
     };
     let auth = spec.auth.unwrap_or_else(|| {
         let speaks_openai = spec

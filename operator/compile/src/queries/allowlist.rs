@@ -31,6 +31,7 @@ pub fn allowlist(inputs: &Inputs) -> Allowlist {
                 .collect(),
             ca: ca(&key.namespace, surface.spec.tls.as_ref()),
             proxy: None,
+            wrong_address: None,
         }
     });
     let providers = inputs.providers().map(|(key, provider)| Route {
@@ -41,6 +42,7 @@ pub fn allowlist(inputs: &Inputs) -> Allowlist {
             .collect(),
         ca: ca(&key.namespace, provider.spec.tls.as_ref()),
         proxy: None,
+        wrong_address: None,
     });
     Allowlist::of_routes(surfaces.chain(providers))
 }

@@ -175,6 +175,20 @@ pub(crate) fn doubt(objects: &dyn Objects, namespace: &str, url: &str) -> Option
     public_name(objects, url).or_else(|| no_connection(objects, namespace, url))
 }
 
+/// Returns the first of an object's findings that is about an address, after its field.
+pub(crate) fn first_wrong(findings: &[Finding]) -> Option<String> {
+    const OF_ADDRESSES: [Code; 5] = [
+        Code::AddressRefused,
+        Code::ExternalNameRefused,
+        Code::NameTakenAsPublic,
+        Code::UrlPortNotFound,
+        Code::UrlServiceNotFound,
+    ];
+    let mut findings = findings.iter();
+    let wrong = findings.find(|finding| OF_ADDRESSES.contains(&finding.code))?;
+    Some(format!("{}: {}", wrong.field, wrong.message))
+}
+
 /// Returns the Service of `namespace` that a url of an object in it names, and the port. Other
 /// namespaces' Services are left out: the operator may read all of them, and a warning about one would
 /// tell a tenant what others have.

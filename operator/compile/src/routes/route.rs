@@ -160,6 +160,9 @@ pub(crate) struct Route {
     pub destinations: BTreeSet<Destination>,
     pub ca: Option<PrivateCa>,
     pub proxy: Option<Destination>,
+    /// Why an address of the object is refused, or leads elsewhere than it seems, or nowhere, with its
+    /// field and cure.
+    pub wrong_address: Option<String>,
 }
 
 impl Route {
@@ -238,6 +241,20 @@ pub(crate) fn check(
         (true, true) => Code::SecretCaNotAllowed,
     };
 
+    let going: Vec<String> = if hosts.is_empty() {
+        route.needed().map(Destination::to_string).collect()
+    } else {
+        hosts.iter().map(ToString::to_string).collect()
+    };
+    let going = listed(going.into_iter());
+    // Consent to an address that is wrong would have to be given again.
+    if let Some(wrong) = &route.wrong_address {
+        let message = format!(
+            "Secret {secret} may not be sent to {going}; first correct the address: {wrong}"
+        );
+        return Err(Refusal { code, message });
+    }
+
     let mut reasons = Vec::new();
     let mut commands = Vec::new();
     let target = format!("secret --namespace {} {}", secret.namespace, secret.name);
@@ -265,12 +282,6 @@ pub(crate) fn check(
         named.cas.insert(entry);
         commands.push(annotate(&target, names::CA_ANNOTATION, &named.cas));
     }
-    let going: Vec<String> = if hosts.is_empty() {
-        route.needed().map(Destination::to_string).collect()
-    } else {
-        hosts.iter().map(ToString::to_string).collect()
-    };
-    let going = listed(going.into_iter());
     let mut message = format!(
         "Secret {secret} may not be sent to {going}: {}",
         reasons.join("; ")

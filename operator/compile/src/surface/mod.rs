@@ -92,6 +92,11 @@ impl ResolvedSurface {
         self.descriptor.as_ref().ok()?.as_deref()
     }
 
+    /// Why a url of the surface leads elsewhere than it seems, or nowhere.
+    pub fn wrong_address(&self) -> Option<String> {
+        address::first_wrong(&self.findings)
+    }
+
     /// Upper bound of the memory for compiling the surface, in bytes.
     pub fn weight(&self) -> usize {
         let descriptor = self.descriptor().map_or(0, |descriptor| descriptor.weight);
