@@ -339,6 +339,19 @@ fn a_server_that_cannot_be_reached_is_explained() {
         errors.contains("cannot be asked: connection refused: does a server listen at that port?"),
         "{errors}"
     );
+    // No resolver asks a name server for so long a label.
+    let name = format!("{}.pond.svc", "x".repeat(64));
+    let errors = ask(&format!("http://{name}/mcp"));
+    let (begin, end) = (
+        format!(
+            "error: http://{name}/mcp cannot be asked: the name does not resolve: this machine looked up {name} ("
+        ),
+        "): check its spelling; a name that only the cluster knows, such as NAME.NAMESPACE.svc, needs --in-cluster instead of --url\n",
+    );
+    assert!(
+        errors.starts_with(&begin) && errors.ends_with(end),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Why a server could not be asked, in plain words, and what the user can do about it.
 //!
-//! Not here: servers that answered. The causes are the mediator's, found by the types of errors.
+//! Not here: servers that answered. The causes are the mediator's, found by the types of errors. The
+//! system's resolver has no type for its errors, so [`MachineNames`] marks them.
 
 use std::error::Error;
-use std::fmt;
+use std::net::SocketAddr;
+use std::{fmt, io};
 
 use anyhow::anyhow;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use toolcrib_mediation::ConnectionCause;
 
 /// How the user of a verb can trust a CA.
@@ -17,8 +20,43 @@ pub enum Trust {
     Machine,
 }
 
+/// Resolves names as this machine does.
+pub struct MachineNames;
+
+/// A name that this machine cannot resolve.
+#[derive(Debug, thiserror::Error)]
+#[error("this machine cannot resolve {name}")]
+struct UnknownName {
+    name: String,
+    #[source]
+    source: io::Error,
+}
+
+impl Resolve for MachineNames {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let name = name.as_str().to_owned();
+            let found: io::Result<Vec<SocketAddr>> = tokio::net::lookup_host((&*name, 0))
+                .await
+                .map(Iterator::collect);
+            match found {
+                Ok(found) => Ok(Box::new(found.into_iter()) as Addrs),
+                Err(source) => Err(UnknownName { name, source }.into()),
+            }
+        })
+    }
+}
+
 /// Converts the error of a request that got no answer.
 pub fn no_answer(error: reqwest::Error, server: impl fmt::Display, trust: Trust) -> anyhow::Error {
+    if let Some(UnknownName { name, source }) = chain(&error).find_map(|it| it.downcast_ref()) {
+        let cause = ConnectionCause::NameNotFound;
+        return anyhow!(
+            "{server} cannot be asked: {cause}: this machine looked up {name} ({source}): check its \
+             spelling; a name that only the cluster knows, such as NAME.NAMESPACE.svc, needs \
+             --in-cluster instead of --url"
+        );
+    }
     match cause(&error) {
         Some(cause) => {
             let advice = advice(cause, trust);
@@ -29,14 +67,14 @@ pub fn no_answer(error: reqwest::Error, server: impl fmt::Display, trust: Trust)
 }
 
 fn cause(error: &reqwest::Error) -> Option<ConnectionCause> {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(cause) = ConnectionCause::of(error) {
-            return Some(cause);
-        }
-        next = error.source();
-    }
-    error.is_timeout().then_some(ConnectionCause::TimedOut)
+    let known = chain(error).find_map(ConnectionCause::of);
+    known.or_else(|| error.is_timeout().then_some(ConnectionCause::TimedOut))
+}
+
+/// The error and its sources.
+fn chain<'e>(error: &'e reqwest::Error) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    let first: &'e (dyn Error + 'static) = error;
+    std::iter::successors(Some(first), |error| (*error).source())
 }
 
 fn advice(cause: ConnectionCause, trust: Trust) -> &'static str {

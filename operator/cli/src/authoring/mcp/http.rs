@@ -20,7 +20,7 @@ use toolcrib_mcp::client::{Answer, Protocol, ServerMessage};
 use toolcrib_mcp::header::SESSION_HEADER;
 
 use super::MESSAGE;
-use crate::authoring::connection::{Trust, no_answer};
+use crate::authoring::connection::{MachineNames, Trust, no_answer};
 use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -74,6 +74,7 @@ impl Http {
             .with_no_client_auth();
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
+            .dns_resolver(Arc::new(MachineNames))
             .redirect(redirect::Policy::none())
             .referer(false)
             .connect_timeout(CONNECT)
