@@ -53,6 +53,11 @@ impl ConditionStatus {
     }
 }
 
+/// Why an agent has none of its granted items while no version of its objects was ever written. The
+/// condition `Compiled` has the cause.
+pub const NOTHING_WRITTEN: &str =
+    "the operator could not write the agent's objects yet: the condition Compiled says why";
+
 /// Reasons that are not diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateReason {

@@ -27,7 +27,8 @@ mod words;
 #[cfg(feature = "admission")]
 pub use admitted::{Refusal, refusals};
 pub use conditions::{
-    ConditionStatus, ConditionType, HasConditions, ReasonName, StateReason, condition, set,
+    ConditionStatus, ConditionType, HasConditions, NOTHING_WRITTEN, ReasonName, StateReason,
+    condition, set,
 };
 pub use decode::{
     DecodeError, decode, decode_own, decode_part, known_fields, without_managed_fields,

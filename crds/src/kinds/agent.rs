@@ -345,7 +345,7 @@ pub struct WithheldStatus {
     /// The requested item: `surface.tool`, a surface or a feed.
     #[schemars(length(max = 256))]
     pub name: String,
-    /// The reason: the diagnostic's code.
+    /// The reason: the diagnostic's code, or the reason of `Compiled` if nothing could be written.
     #[schemars(length(max = 128))]
     pub reason: String,
     /// The reason, as a sentence.

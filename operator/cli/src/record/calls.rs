@@ -13,12 +13,13 @@ use toolcrib_manifest::{GrantRef, RawJson};
 use toolcrib_mediation::ResultCode;
 use toolcrib_record::{IntentLine, Line, TraceCall, TraceRound, TurnLine, UnreadLine};
 
+use super::MAX_NAME;
+use super::connection::FailedConnection;
+
 /// Most bytes of intents that wait for their outcome. A mediator runs at most 256 requests at once.
 const MAX_WAITING: usize = 64 * 1024 * 1024;
 /// Most chains whose repeated lines are recognized, and most pods whose first line is remembered.
 const MAX_KNOWN: usize = 100_000;
-/// Most bytes of a name or an id; longer ones, which no mediator writes, are cut.
-const MAX_NAME: usize = 512;
 
 /// A call, as `audit` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,6 +48,8 @@ pub struct Call {
     pub latency_ms: Option<u64>,
     /// The error message that the model read.
     pub message: Option<String>,
+    /// The failed connection to the service.
+    pub connection: Option<FailedConnection>,
 }
 
 /// The outcome of a call.
@@ -109,6 +112,8 @@ pub struct Request {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub calls: usize,
+    /// The failed connection to the last provider.
+    pub connection: Option<FailedConnection>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -332,6 +337,7 @@ fn of_intent(intent: IntentLine<'_>) -> Call {
         would_deny: intent.would_deny.map(|it| it.into_owned()),
         latency_ms: None,
         message: None,
+        connection: None,
     }
 }
 
@@ -372,6 +378,7 @@ fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
         rule: call.rule.as_deref().map(short),
         would_deny: call.would_deny.clone(),
         latency_ms: Some(call.latency_ms),
+        connection: call.connection.as_ref().map(FailedConnection::of),
     }
 }
 
@@ -389,6 +396,7 @@ fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
         prompt_tokens: turn.usage.prompt_tokens,
         completion_tokens: turn.usage.completion_tokens,
         calls,
+        connection: turn.connection.as_ref().map(FailedConnection::of),
     }
 }
 

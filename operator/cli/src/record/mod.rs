@@ -4,11 +4,16 @@
 //! does with the calls, and the requests to a cluster ([`crate::cluster`]).
 
 mod calls;
+mod connection;
 mod files;
 mod lines;
 mod source;
 
 pub use calls::{Call, Entry, Joiner, Outcome, Reach, Request, Statistics};
+pub use connection::FailedConnection;
 pub use files::read_files;
 pub use lines::Splitter;
 pub use source::{read, remarks};
+
+/// Most bytes of a name, an id or an address; longer ones, which no mediator writes, are cut.
+const MAX_NAME: usize = 512;

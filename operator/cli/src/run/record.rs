@@ -1,7 +1,7 @@
 //! Summarizes the mediator's record: one line per failed request and one per tool call.
 
 use std::{
-    fmt::{self, Write as _},
+    fmt::Write as _,
     fs,
     io::{self, BufRead as _, BufReader},
     path::Path,
@@ -10,9 +10,10 @@ use std::{
 use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::Value;
-use toolcrib_mediation::{ConnectionCause, RunnerCode};
+use toolcrib_mediation::RunnerCode;
 
 use crate::print;
+use crate::record::FailedConnection;
 
 const FILE: &str = "history.jsonl";
 /// Longest arguments in the summary, in characters.
@@ -31,28 +32,9 @@ struct Line {
     #[serde(default)]
     error: Option<String>,
     #[serde(default)]
-    connection: Option<Connection>,
+    connection: Option<FailedConnection>,
     #[serde(default)]
     tool_trace: Vec<Round>,
-}
-
-/// A connection to a provider or a service that failed.
-#[derive(Deserialize)]
-struct Connection {
-    /// A [`ConnectionCause`], or the word of a newer mediator.
-    cause: Value,
-    address: String,
-}
-
-impl fmt::Display for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = print::plain(&self.address);
-        match (ConnectionCause::deserialize(&self.cause), &self.cause) {
-            (Ok(cause), _) => write!(f, "{cause} at {address}"),
-            (Err(_), Value::String(cause)) => write!(f, "{} at {address}", print::plain(cause)),
-            (Err(_), _) => write!(f, "no connection to {address}"),
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -71,7 +53,7 @@ struct Call {
     #[serde(default)]
     latency_ms: Option<f64>,
     #[serde(default)]
-    connection: Option<Connection>,
+    connection: Option<FailedConnection>,
 }
 
 /// Counts the lines of an existing record, in a folder that is kept.

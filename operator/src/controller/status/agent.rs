@@ -20,7 +20,7 @@ use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
 use super::pods::{PodState, faults, in_force, pods};
 use super::usage::usage;
-use super::written::WriteOutcome;
+use super::written::{MAX_NAME, WriteOutcome};
 
 /// Most entries of a list in the status. A count beside each list has the full number.
 const LISTED: usize = 64;
@@ -73,6 +73,13 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
     let is_in_place = facts.written == WriteOutcome::Done || was_written(&before);
     let tools = if is_in_place { facts.tools } else { &[] };
     let feeds = if is_in_place { facts.feeds } else { &[] };
+    let mut all_withheld: Vec<WithheldStatus> = facts.withheld.iter().map(withheld).collect();
+    if !is_in_place {
+        all_withheld.extend(facts.written.withheld(facts.tools, facts.feeds));
+        all_withheld.sort_by(|one, other| one.name.cmp(&other.name));
+    }
+    let withheld_count = count(all_withheld.len());
+    all_withheld.truncate(LISTED);
     let mut status = AgentStatus {
         observed_generation: facts.generation,
         mode: Some(facts.mode),
@@ -81,8 +88,8 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         tools: tools.iter().take(LISTED).map(tool).collect(),
         feed_count: Some(count(feeds.len())),
         feeds: feeds.iter().take(LISTED).map(feed).collect(),
-        withheld_count: Some(count(facts.withheld.len())),
-        withheld: facts.withheld.iter().take(LISTED).map(withheld).collect(),
+        withheld_count: Some(withheld_count),
+        withheld: all_withheld,
         manifest_digest: before.manifest_digest.clone(),
         credentials_revision: before.credentials_revision.clone(),
         policies: facts.policies.iter().take(LISTED).cloned().collect(),
@@ -321,7 +328,7 @@ fn network(network: &Network) -> Option<NetworkStatus> {
 
 fn withheld(withheld: &WithheldItem) -> WithheldStatus {
     WithheldStatus {
-        name: cut(&withheld.what, 256),
+        name: cut(&withheld.what, MAX_NAME),
         reason: withheld.code.name().to_owned(),
         message: (!withheld.message.is_empty()).then(|| cut(&withheld.message, 1024)),
     }
@@ -461,6 +468,72 @@ mod tests {
         let second = status(Some(&first), WriteOutcome::Done);
         assert!(was_written(&second));
         assert!(was_written(&status(Some(&second), failed())));
+    }
+
+    #[test]
+    fn tools_that_were_never_written_are_withheld_and_counted() {
+        let otter = otter();
+        let tool = |name: &str| ToolSummary {
+            name: name.to_owned(),
+            surface: ObjectRef::new("pond", "reed"),
+            entry_digest: String::new(),
+            rules: Vec::new(),
+            tier: toolcrib_manifest::Tier::ReadOnly,
+            read_only: true,
+            grant: GrantSource {
+                kind: Kind::ToolGrant,
+                key: ObjectRef::new("pond", "reads"),
+            },
+            credential: CredentialKind::None,
+            limits: None,
+        };
+        let tools = [tool("reed.fish"), tool("reed.look")];
+        let earlier = WithheldItem {
+            what: "reed.leap".to_owned(),
+            code: Code::ToolNotFound,
+            message: "no such tool".to_owned(),
+        };
+        let check = |before: Option<&AgentStatus>, written: WriteOutcome, expected: &[&str]| {
+            let facts = AgentFacts {
+                tools: &tools,
+                withheld: std::slice::from_ref(&earlier),
+                written,
+                ..facts(&otter)
+            };
+            let status = agent(before, &facts, Timestamp::UNIX_EPOCH);
+            let lines = status.withheld.iter();
+            let lines: Vec<String> = lines
+                .map(|item| format!("{} {}", item.name, item.reason))
+                .collect();
+            assert_eq!(lines, expected);
+            assert_eq!(status.withheld_count, Some(count(expected.len())));
+            let given = status.tool_count.unwrap_or_default() as usize;
+            assert_eq!(given + expected.len(), 3, "each tool is counted once");
+            status
+        };
+        let failed = || WriteOutcome::Failed("no right to read in namespace pond".to_owned());
+        let all = [
+            "reed.fish ApplyFailed",
+            "reed.leap ToolNotFound",
+            "reed.look ApplyFailed",
+        ];
+        let first = check(None, failed(), &all);
+        let compiled = first.conditions.iter().find(|it| it.type_ == "Compiled");
+        assert_eq!(
+            compiled.map(|it| &*it.message),
+            Some("no right to read in namespace pond")
+        );
+        let written = AgentStatus {
+            manifest_digest: Some("m1".to_owned()),
+            ..first
+        };
+        // The earlier files stay in force.
+        check(Some(&written), failed(), &["reed.leap ToolNotFound"]);
+        check(
+            Some(&written),
+            WriteOutcome::Done,
+            &["reed.leap ToolNotFound"],
+        );
     }
 
     fn summary(in_force: &str, ready: &str, pods: &str) -> (String, String, String) {

@@ -3,7 +3,7 @@
 use toolcrib_bounds::{count, cut};
 
 use crate::print;
-use crate::record::{Call, Outcome, Request};
+use crate::record::{Call, FailedConnection, Outcome, Request};
 
 /// Longest arguments in a table, in bytes.
 const SHOWN: usize = 80;
@@ -42,7 +42,11 @@ pub(super) fn call_row(call: &Call) -> Vec<String> {
         call.grant.clone().unwrap_or_default(),
         call.latency_ms
             .map_or_else(String::new, |it| it.to_string()),
-        format!("{id} {}", cut(call.arguments.get(), SHOWN)),
+        format!(
+            "{id} {}{}",
+            cut(call.arguments.get(), SHOWN),
+            cause(call.connection.as_ref())
+        ),
     ]
 }
 
@@ -57,8 +61,17 @@ pub(super) fn request_row(request: &Request) -> Vec<String> {
         String::new(),
         String::new(),
         request.duration_ms.to_string(),
-        format!("{} {model}", request.request_id),
+        format!(
+            "{} {model}{}",
+            request.request_id,
+            cause(request.connection.as_ref())
+        ),
     ]
+}
+
+/// The cause of a failed connection, behind the rest of a row.
+fn cause(connection: Option<&FailedConnection>) -> String {
+    connection.map_or_else(String::new, |connection| format!(": {connection}"))
 }
 
 pub(super) fn agent(namespace: &str, agent: &str) -> String {
@@ -85,6 +98,8 @@ pub(super) const CSV_CALL: &[&str] = &[
     "would_deny",
     "latency_ms",
     "arguments",
+    // Last, since readers count columns.
+    "connection",
 ];
 
 pub(super) fn csv_call(call: &Call) -> Vec<String> {
@@ -107,6 +122,7 @@ pub(super) fn csv_call(call: &Call) -> Vec<String> {
         call.latency_ms
             .map_or_else(String::new, |it| it.to_string()),
         call.arguments.get().to_owned(),
+        text(&call.connection.as_ref().map(ToString::to_string)),
     ]
 }
 
@@ -122,6 +138,13 @@ pub(super) fn csv_request(request: &Request) -> Vec<String> {
         ("outcome", outcome.to_owned()),
         ("code", request.error.clone().unwrap_or_default()),
         ("latency_ms", request.duration_ms.to_string()),
+        (
+            "connection",
+            request
+                .connection
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
+        ),
     ] {
         if let Some(at) = CSV_CALL.iter().position(|column| *column == name) {
             cells[at] = value;
