@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use toolcrib_manifest::names;
 
 /// The runner's token. The files have only its hash.
 pub const TOKEN: &str = "otter:runner-5d0e27c4";
@@ -74,6 +75,30 @@ pub fn write(
         "native": !matches!(transport, Transport::Http),
         "files": digests,
     });
+    fs::write(dir.join("agent.json"), agent.to_string())?;
+    Ok(())
+}
+
+/// Gives each tool by one rule with a pinned argument, a condition and a rate, instead of without
+/// conditions.
+pub fn limit(dir: &Path) -> Result<()> {
+    let read = |name: &str| -> Result<Value> {
+        Ok(serde_json::from_str(&fs::read_to_string(dir.join(name))?)?)
+    };
+    let (mut tools, mut agent) = (read("tools.json")?, read("agent.json")?);
+    for tool in tools["tools"].as_array_mut().into_iter().flatten() {
+        tool["x-toolcrib"]["requires"] = json!(names::TOOL_REQUIREMENTS);
+        tool["x-toolcrib"]["rules"] = json!([{
+            "digest": "r1:otter-reads",
+            "grant": {"namespace": "pond", "name": "otter-reads"},
+            "pin": {"unit": "m"},
+            "rate": [{"calls": u32::MAX, "per_ms": 3_600_000}],
+            "when": [{"expression": "args.spot.size() < 40", "message": "a short name"}],
+        }]);
+    }
+    let tools = tools.to_string();
+    agent["files"]["tools.json"] = sha256(&tools).into();
+    fs::write(dir.join("tools.json"), tools)?;
     fs::write(dir.join("agent.json"), agent.to_string())?;
     Ok(())
 }

@@ -19,10 +19,13 @@ use crate::process::{Program, free_addresses};
 use crate::report::Row;
 
 mod hung;
+mod limits;
 mod mcp;
 
 const CHAT: &str = "/v1/chat/completions";
 const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
+/// The folder of a mediator's four files, in the folder of all its files.
+const CONFIG: &str = "config";
 /// Number of connections in most cases.
 const CONNECTIONS: usize = 8;
 /// Number of connections in the case that has a target for peak memory.
@@ -66,6 +69,9 @@ pub async fn all(plan: &Plan) -> Result<Vec<Row>> {
     }
     if plan.wants(hung::NAME) {
         rows.extend(bench.hung(plan).await?);
+    }
+    if plan.wants(limits::NAME) {
+        rows.extend(bench.limits(plan).await?);
     }
     rows.extend(bench.mcp(plan).await?);
     Ok(rows)
@@ -187,13 +193,18 @@ impl Bench {
         transport: Transport,
     ) -> Result<Mediator> {
         let files = tempfile::tempdir().context("a folder for the mediator's files")?;
-        let config = files.path().join("config");
+        let config = files.path().join(CONFIG);
         std::fs::create_dir(&config)?;
         manifest::write(&config, self.servers_address, tools, streaming, transport)?;
+        self.mediator_on(plan, files).await
+    }
+
+    /// Starts a mediator on the files in the folder [`CONFIG`].
+    async fn mediator_on(&self, plan: &Plan, files: TempDir) -> Result<Mediator> {
         let [address, admin] = free_addresses()?;
         let arguments = [
             "--config-dir".into(),
-            config.display().to_string(),
+            files.path().join(CONFIG).display().to_string(),
             "--history-dir".into(),
             files.path().join("history").display().to_string(),
             "--listen".into(),
