@@ -9,6 +9,7 @@
 mod admission;
 mod claw;
 mod ending;
+mod limits;
 mod mcp;
 mod mistakes;
 mod offline;
