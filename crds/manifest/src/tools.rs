@@ -88,6 +88,10 @@ pub struct ToolExtension {
     /// undecodable. Missing: System.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
+    /// Name of the first policy of the cluster that is tried out and would deny the tool. It is in no
+    /// digest of the tool, since calls run as without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_deny: Option<String>,
 }
 
 /// How much harm a call can do; ordered, the highest wins.

@@ -296,6 +296,10 @@ pub struct ToolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub limits: Option<String>,
+    /// The first ClusterToolPolicy with `enforcement: Audit` that would deny it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub would_deny: Option<String>,
 }
 
 /// One compiled feed.

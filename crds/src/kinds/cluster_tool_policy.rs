@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Tier;
+use crate::{Enforcement, Tier};
 
 /// Restricts agents, whatever their namespaces grant. All policies that match an agent hold
 /// together. Deleting or loosening a policy lifts what it restricted.
@@ -28,6 +28,12 @@ use crate::Tier;
     printcolumn(name = "Max-Tier", type_ = "string", json_path = ".spec.maxTier"),
     printcolumn(name = "Suspend", type_ = "boolean", json_path = ".spec.suspend"),
     printcolumn(
+        name = "Would-Deny",
+        type_ = "integer",
+        json_path = ".status.wouldDenyTools",
+        priority = 1
+    ),
+    printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
@@ -41,6 +47,7 @@ use crate::Tier;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || has(self.models) || (has(self.deny) && size(self.deny) > 0)").message("set maxTier, deny, models or suspend: a policy of none restricts nothing"))]
 #[x_kube(validation = Rule::new("!has(self.trustTiersOf) || has(self.maxTier)").message("trustTiersOf says whose tiers maxTier believes: set maxTier, or remove it"))]
+#[x_kube(validation = Rule::new("!has(self.enforcement) || self.enforcement != 'Audit' || ((has(self.maxTier) || (has(self.deny) && size(self.deny) > 0)) && !has(self.models) && !(has(self.suspend) && self.suspend))").message("enforcement: Audit tries out maxTier and deny: set one of them, and write models and suspend: true in a policy of their own"))]
 pub struct ClusterToolPolicySpec {
     /// The namespaces whose agents are restricted. Left out: all. A namespace whose labels are not
     /// known is matched.
@@ -67,6 +74,11 @@ pub struct ClusterToolPolicySpec {
     /// gives no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub models: Option<AllowedModels>,
+    /// Enforce withholds what `maxTier` and `deny` match. Audit tries them out: the tools are given,
+    /// calls of them run, and the record has `would_deny`. Not for `models` and `suspend`. Left out:
+    /// Enforce.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Enforcement>,
     /// true: the agents are suspended, as by `spec.suspend` of each Agent. Agents that are created
     /// later are suspended too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,6 +86,11 @@ pub struct ClusterToolPolicySpec {
 }
 
 impl ClusterToolPolicySpec {
+    /// Returns whether `maxTier` and `deny` withhold nothing.
+    pub fn is_tried_out(&self) -> bool {
+        self.enforcement == Some(Enforcement::Audit)
+    }
+
     /// Returns whether `suspend` is true.
     pub fn is_suspending(&self) -> bool {
         self.suspend == Some(true)
@@ -142,6 +159,10 @@ pub struct ClusterToolPolicyStatus {
     /// Number of agents that the policy matches, at most 30 seconds old.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matched_agents: Option<u32>,
+    /// Number of tools that it would deny, of all agents together, at most 30 seconds old. Only with
+    /// `enforcement: Audit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub would_deny_tools: Option<u32>,
     /// `Accepted`, `Resolved`, and `Ready`: the policy is in force as its spec says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

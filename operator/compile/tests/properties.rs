@@ -216,6 +216,8 @@ fn policy() -> impl Strategy<Value = String> {
         "maxTier: ReadOnly",
         "maxTier: Workspace, trustTiersOf: {}",
         "maxTier: Elevated",
+        "enforcement: Audit, maxTier: ReadOnly",
+        "enforcement: Audit, deny: [{host: fish.pond.svc}, {surface: {namespace: lake, name: news}, tools: ['*a*']}]",
         "deny: [{surface: {namespace: pond, name: fish}}]",
         "deny: [{host: fish.pond.svc}, {surface: {namespace: lake, name: news}, tools: ['*a*']}]",
         "models: {allowed: [reef/carp]}",
@@ -372,6 +374,37 @@ proptest! {
             prop_assert!(!takes_away(&floor(&after), &floor(before)), "{policies:?} give {agent} something");
             let (has, had) = (models(&after), models(before));
             prop_assert!(has.is_subset(&had), "{policies:?} give {agent} {:?}", has.difference(&had));
+        }
+    }
+
+    /// A policy that is tried out changes nothing but the marks of the tools that it would withhold: those
+    /// that it does withhold when it is enforced.
+    #[test]
+    fn a_policy_that_is_tried_out_marks_what_it_would_withhold(
+        world in world(), restriction in prop::sample::select(vec![
+            "maxTier: ReadOnly",
+            "maxTier: Workspace, trustTiersOf: {}",
+            "deny: [{host: fish.pond.svc}, {surface: {namespace: lake, name: news}, tools: ['*a*']}]",
+        ])
+    ) {
+        let below = |enforcement: &str| {
+            let spec = format!("{{enforcement: {enforcement}, {restriction}}}");
+            let mut world = world.clone();
+            world.insert("policy".to_owned(), ours("ClusterToolPolicy", "p", "", &spec));
+            compile_world(&world)
+        };
+        let (before, tried_out, enforced) = (compile_world(&world), below("Audit"), below("Enforce"));
+        for (agent, mut marked) in tried_out {
+            prop_assert_eq!(floor(&marked), floor(&before[&agent]));
+            let left = tools(&enforced[&agent]);
+            for tool in &mut marked.files.tools.tools {
+                let is_marked = tool.extension.would_deny.take().is_some();
+                let is_left = left.iter().any(|(name, _)| *name == tool.name);
+                prop_assert_eq!(is_marked, !is_left, "{} of {}", tool.name, agent);
+            }
+            let digest = before[&agent].files.agent.digest.clone();
+            marked.files.agent.digest = digest;
+            prop_assert_eq!(&marked.files, &before[&agent].files);
         }
     }
 

@@ -108,7 +108,7 @@ pub use text::scrub::Scrubber;
 pub use tools::catalog::{AgentName, Catalog, CatalogTool, OutputMismatch};
 pub use tools::names::alias;
 pub use tools::offer::OfferedTool;
-pub use tools::rules::AllowedBy;
+pub use tools::rules::{AllowedBy, WouldDeny};
 pub use turn::continuity::{Continuity, HiddenRounds};
 pub use turn::feeds::{FeedSnapshot, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use turn::{

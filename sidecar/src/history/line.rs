@@ -74,9 +74,7 @@ pub fn intent<'a>(
         read_only: call.read_only(),
         grant: grant.map(Cow::Borrowed),
         rule: allowed_by.map(|it| it.rule.as_str().into()),
-        would_deny: allowed_by
-            .and_then(AllowedBy::would_deny_text)
-            .map(Into::into),
+        would_deny: call.would_deny(allowed_by).map(|it| it.to_string().into()),
         chain: None,
         seq: None,
     })

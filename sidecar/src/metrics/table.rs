@@ -170,7 +170,7 @@ rows! {
     TOOL_CALLS = Counter "tool_calls" ["tool" Compiled, "outcome" Open(TOOL_OUTCOMES)]
         "Managed calls by tool of the manifest and outcome: ok, or the code that the model read; a status of a service by its class, as http_4xx";
     WOULD_DENY = Counter "would_deny" ["tool" Compiled]
-        "Managed calls that ran since a rule of the tool has `enforcement: Audit`, and would have been refused";
+        "Managed calls that ran since a rule of the tool, or a policy of the cluster, has `enforcement: Audit`, and would have been refused";
     TOOL_SECONDS = Histogram "tool_seconds" ["service" Compiled]
         "Duration of calls that were sent to a service";
     MODEL_CALLS = Counter "model_calls" ["provider" Compiled, "outcome" Closed(MODEL_OUTCOMES)]

@@ -136,9 +136,10 @@ pub fn call(
                     let rule = live.allowed_by();
                     let by = rule.and_then(|rule| by_rule(compilation, tool, rule));
                     outcome.by = by.or(outcome.by.take());
-                    if let Some((code, message)) = rule.and_then(AllowedBy::would_deny) {
-                        outcome.would_deny = Some(code.to_string());
-                        outcome.because.push(format!("would be denied: {message}"));
+                    if let Some(refusal) = call.would_deny(rule) {
+                        outcome.would_deny = Some(refusal.code.to_string());
+                        let message = format!("would be denied: {}", refusal.message);
+                        outcome.because.push(message);
                     }
                     request(&live, &call)
                         .map_err(|failure| (failure.code.to_string(), failure.message))

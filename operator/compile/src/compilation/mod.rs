@@ -104,6 +104,8 @@ pub struct ToolSummary {
     pub limits: Option<String>,
     /// The rules of the files, in their order. Empty: it is given without conditions alone.
     pub rules: Vec<RuleSummary>,
+    /// The policies that are tried out and would deny it.
+    pub would_deny: Vec<String>,
 }
 
 /// One rule that gives a tool.

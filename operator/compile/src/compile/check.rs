@@ -410,6 +410,8 @@ pub fn check_policy(objects: &dyn Objects, policy: &ObjectRef) -> Option<PolicyR
     });
     Some(PolicyReport {
         agents: count(matched.count()),
+        is_tried_out: policy.spec.is_tried_out(),
+        would_deny: None,
         diagnostics: Vec::new(),
     })
 }

@@ -450,6 +450,11 @@ codes! {
     cause "An admin of the cluster denies the tool, its surface or its host, or tools of its tier, to agents of this namespace. No grant lifts that. `kubectl get ctp` lists the policies, and `status.policies` of the Agent those that match it."
     cure "Leave the tool out of the grant, or ask an admin of the cluster to change the policy that the message names."
 
+    /// The agent has a tool or feed that a ClusterToolPolicy would withhold if it were not tried out.
+    PolicyWouldDeny: Warning, Spec,
+    cause "A ClusterToolPolicy that matches the agent has `enforcement: Audit`. Calls of the tool run, and the record has `would_deny`."
+    cure "Leave the tool out of the grant, or tell an admin of the cluster that the agent needs it, before the policy is enforced."
+
     /// A ClusterToolPolicy does not allow a model, so the agent's mediators refuse it.
     ModelDeniedByPolicy: Warning, Spec,
     cause "`spec.models.allowed` of a ClusterToolPolicy that matches the agent has no entry for the model, or for any model of the ModelProvider. `spec.models` of the Agent does not lift that. Without its default, an agent's requests that name no model are refused."

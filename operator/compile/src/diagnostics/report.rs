@@ -47,7 +47,21 @@ pub struct ProviderReport {
 pub struct PolicyReport {
     /// Number of agents that it matches.
     pub agents: u32,
+    /// Whether `maxTier` and `deny` withhold nothing.
+    pub is_tried_out: bool,
+    /// Number of tools that it would deny. `None`: it is enforced, or its agents are not compiled.
+    pub would_deny: Option<u32>,
     pub diagnostics: Vec<Diagnostic>,
+}
+
+impl PolicyReport {
+    /// Sets the number of tools that the policy would deny, if it is tried out.
+    pub fn with_denied(self, tools: u32) -> Self {
+        Self {
+            would_deny: self.is_tried_out.then_some(tools),
+            ..self
+        }
+    }
 }
 
 /// Returns the first error in an object's own spec: the reason for `Accepted=False`.

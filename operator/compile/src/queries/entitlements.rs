@@ -19,7 +19,7 @@ use crate::compilation::limits::limits;
 use crate::compilation::secrets::references_of_auth;
 use crate::compile::authority::policies::models::in_words;
 use crate::names::method_name;
-use crate::{Compilation, Network, SecretKeyRef, ToolSummary, names};
+use crate::{Compilation, Kind, Network, SecretKeyRef, ToolSummary, names};
 
 /// One item that an agent can have. Reports use the derived order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -86,6 +86,9 @@ pub(crate) const EXECUTED: &str = "executed";
 
 /// The fact with the globs of policies that a provider's models must match, in words.
 pub(crate) const MATCHING: &str = "matching";
+
+/// The fact with the policy that is tried out and would deny a tool, in words.
+pub(crate) const WOULD_DENY: &str = "wouldDeny";
 
 /// The only fact of a setting.
 pub(crate) const VALUE: &str = "value";
@@ -229,6 +232,7 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
         output_schema,
         foreign,
         rules,
+        would_deny,
     } = extension;
     let mut facts = Facts::from([
         (EXECUTED, executed(execution)),
@@ -268,11 +272,18 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
     optional(RULES, limits.is_some().then_some(digests));
     optional(LIMITS, limits);
     optional("foreign", foreign.then(|| "true".to_owned()));
+    let denied = would_deny.as_ref();
+    optional(WOULD_DENY, denied.map(|policy| would_deny_it(policy)));
     if let Some(ServiceSettings { tls, proxy }) = service {
         optional("ca", ca(tls.as_ref()));
         optional("proxy", proxy.clone());
     }
     facts
+}
+
+/// `ClusterToolPolicy trial would deny it`.
+pub fn would_deny_it(policy: &str) -> String {
+    format!("{} {policy} would deny it", Kind::ClusterToolPolicy.name())
 }
 
 fn feed_facts(feed: &Feed) -> Facts {

@@ -34,6 +34,9 @@ pub struct GivenTool {
     /// Missing if it is given without conditions alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<GivenRule>,
+    /// The ClusterToolPolicies with `enforcement: Audit` that would deny it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub would_deny: Vec<String>,
 }
 
 /// A rule that gives the tool. A call may run if it meets one of them.
@@ -111,6 +114,7 @@ fn given(compilation: &Compilation, summary: &ToolSummary, tool: &Tool) -> Given
         entry_digest: summary.entry_digest.clone(),
         limits: summary.limits.clone(),
         rules: rules.map(|rule| given_rule(compilation, rule)).collect(),
+        would_deny: summary.would_deny.clone(),
     }
 }
 

@@ -18,8 +18,8 @@ use crate::compile::authority::policies::models::of_words;
 use crate::compile::authority::suspension::sentence;
 use crate::near::Suggestions;
 use crate::queries::entitlements::{
-    ANY_MODEL, EXECUTED, Facts, Item, ItemKind, LIMITS, MATCHING, RULES, TIER, VALUE, entitlements,
-    references_of_item,
+    ANY_MODEL, EXECUTED, Facts, Item, ItemKind, LIMITS, MATCHING, RULES, TIER, VALUE, WOULD_DENY,
+    entitlements, references_of_item,
 };
 use crate::queries::why::{WhyNot, why_no_feed, why_not_each};
 use crate::{
@@ -237,9 +237,11 @@ impl Comparison<'_> {
                     .flatten()
                     .map(|secret| format!("if Secret {secret} may be used"));
                 let limits = new.and_then(|facts| facts.get(LIMITS)).cloned();
+                let would_deny = new.and_then(|facts| facts.get(WOULD_DENY)).cloned();
                 given_by
                     .into_iter()
                     .chain(limits)
+                    .chain(would_deny)
                     .chain(conditions)
                     .collect()
             }

@@ -1,6 +1,6 @@
 //! The leader's state that is not in the API server.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub struct AgentMemory {
     /// The digests that are compiled and written, and the time of the write. The link sends the
     /// same to mediators.
     pub want: Option<(Arc<Want>, Instant)>,
+    /// Number of its tools that each policy would deny that is tried out.
+    pub would_deny: BTreeMap<String, u32>,
     /// Whether a later write will give the agent something that its earlier files do not have.
     pub gives: bool,
     pub usage_written: Option<Instant>,

@@ -134,6 +134,8 @@ pub(super) async fn policy(
         Some(_) | None => {}
     }
     let report = checked(context, work, synced, check_policy).await?;
+    let is_tried_out = report.as_ref().is_some_and(|report| report.is_tried_out);
+    let report = report.map(|report| report.with_denied(denied_by(context, &work.key.name)));
     report::other::<ClusterToolPolicy, _>(context, work, &context.stores.policies, report).await?;
     if stored.is_some() {
         context
@@ -141,7 +143,19 @@ pub(super) async fn policy(
             .policies_checked
             .insert(work.key.clone(), now);
     }
-    Ok(Completion::Settled)
+    // A grant changes the number of tools, and not what the check looked at.
+    Ok(match is_tried_out {
+        true => Completion::Again(POLICY_INTERVAL),
+        false => Completion::Settled,
+    })
+}
+
+/// Counts the tools of all agents that a policy would deny that is tried out.
+fn denied_by(context: &Context, policy: &str) -> u32 {
+    let memory = context.memory();
+    let agents = memory.agents.values();
+    let counts = agents.filter_map(|agent| agent.would_deny.get(policy));
+    counts.fold(0, |sum, count| sum.saturating_add(*count))
 }
 
 /// The report of a check. Fails while a Secret or ConfigMap that it needs is being listed: a status

@@ -5,12 +5,13 @@
 //!
 //! Invariant: status lists only tools that are in the written files.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
-use toolcrib_compile::{Compilation, ObjectRef};
+use toolcrib_compile::{Compilation, ObjectRef, ToolSummary};
 use toolcrib_crds::{Agent, AgentStatus, Mode};
 use toolcrib_manifest::Want;
 
@@ -78,6 +79,13 @@ pub(super) async fn report(
         Some(materialized) => materialized.given(compiled),
         None => (compiled.tools.clone(), compiled.withheld.clone()),
     };
+    let would_deny = would_deny(&tools);
+    context
+        .memory()
+        .agents
+        .entry(key.clone())
+        .or_default()
+        .would_deny = would_deny;
     let feeds = match &result.materialized {
         Some(materialized) => materialized.given_feeds(compiled),
         None => compiled.feeds.clone(),
@@ -219,4 +227,13 @@ fn chain(error: &ReconcileError) -> String {
         | ReconcileError::Apply(_)
         | ReconcileError::Report(_) => error.to_string(),
     }
+}
+
+/// Counts the tools that each policy would deny that is tried out.
+fn would_deny(tools: &[ToolSummary]) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    for policy in tools.iter().flat_map(|tool| &tool.would_deny) {
+        *counts.entry(policy.clone()).or_insert(0) += 1;
+    }
+    counts
 }

@@ -280,6 +280,7 @@ fn tool(tool: &ToolSummary) -> ToolStatus {
         grant: grant(&tool.grant),
         credential: credential(tool.credential),
         limits: tool.limits.clone(),
+        would_deny: tool.would_deny.first().cloned(),
     }
 }
 
@@ -478,6 +479,7 @@ mod tests {
             surface: ObjectRef::new("pond", "reed"),
             entry_digest: String::new(),
             rules: Vec::new(),
+            would_deny: Vec::new(),
             tier: toolcrib_manifest::Tier::ReadOnly,
             read_only: true,
             grant: GrantSource {

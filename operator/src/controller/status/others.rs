@@ -258,6 +258,7 @@ impl StatusReport for PolicyReport {
         ClusterToolPolicyStatus {
             observed_generation: generation,
             matched_agents: Some(self.agents),
+            would_deny_tools: self.would_deny,
             conditions,
         }
     }

@@ -264,7 +264,7 @@ impl Standing {
             return Err(denial);
         };
         // The words for the model, unless a rule that allowed the call has gone since it was read.
-        let would_deny = match call.would_deny() {
+        let would_deny = match call.refused_when_read() {
             Some((code, message)) => (code, message.to_owned()),
             None => (denial.code(), denial.to_string()),
         };

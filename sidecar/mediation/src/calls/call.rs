@@ -8,7 +8,7 @@ use crate::calls::arguments::{self, Refusal};
 use crate::calls::claw_id::ClawId;
 use crate::codes::ResultCode;
 use crate::tools::offer::OfferedTool;
-use crate::tools::rules::AllowedBy;
+use crate::tools::rules::{AllowedBy, WouldDeny};
 
 /// One call within its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +40,8 @@ pub struct ManagedCall {
     pub(crate) grant: Option<GrantRef>,
     /// The rule that its arguments met when the tool was presented.
     pub(crate) allowed_by: Option<AllowedBy>,
+    /// The policy of the cluster that would deny the tool if it were not tried out.
+    pub(crate) denying_policy: Option<String>,
     pub(crate) digest: String,
     pub(crate) claw_id: String,
 }
@@ -98,6 +100,7 @@ impl ManagedCall {
             read_only: tool.is_read_only(),
             grant: tool.tool.extension.grant.clone(),
             allowed_by: executed.allowed_by,
+            denying_policy: tool.denying_policy().map(str::to_owned),
             digest: tool.digest.clone(),
             claw_id,
         })
@@ -133,8 +136,14 @@ impl ManagedCall {
         self.read_only
     }
 
+    /// The refusal that the call would have if nothing were tried out. `allowed_by`: the rule by which
+    /// its dispatch was permitted.
+    pub fn would_deny(&self, allowed_by: Option<&AllowedBy>) -> Option<WouldDeny> {
+        WouldDeny::of(&self.name, self.denying_policy.as_deref(), allowed_by)
+    }
+
     /// The refusal that the call would have had when it was read if no rule were tried out.
-    pub(crate) fn would_deny(&self) -> Option<(ResultCode, &str)> {
+    pub(crate) fn refused_when_read(&self) -> Option<(ResultCode, &str)> {
         self.allowed_by.as_ref()?.would_deny()
     }
 

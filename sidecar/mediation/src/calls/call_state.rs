@@ -15,7 +15,7 @@ use crate::calls::trace::{DuplicateOf, TraceCall};
 use crate::codes::ResultCode;
 use crate::text::display::Display;
 use crate::tools::catalog::CatalogTool;
-use crate::tools::rules::AllowedBy;
+use crate::tools::rules::{AllowedBy, WouldDeny};
 
 /// A call that gets its result from the mediator.
 #[derive(Debug)]
@@ -151,6 +151,9 @@ impl CallState {
     pub(crate) fn trace(&self) -> Option<TraceCall> {
         let answered = self.answered()?;
         let tool = self.tool.as_ref();
+        // A call that did not run has an error of its own.
+        let policy = tool.filter(|_| answered.executed);
+        let policy = policy.and_then(|tool| tool.denying_policy());
         Some(TraceCall {
             index: self.index,
             call_id: String::new(),
@@ -171,10 +174,8 @@ impl CallState {
                 None => tool.and_then(|tool| tool.tool.extension.grant.clone()),
             },
             rule: self.allowed_by.as_ref().map(|it| it.rule.clone()),
-            would_deny: self
-                .allowed_by
-                .as_ref()
-                .and_then(AllowedBy::would_deny_text),
+            would_deny: WouldDeny::of(&self.name, policy, self.allowed_by.as_ref())
+                .map(|it| it.to_string()),
             executed: answered.executed,
             duplicate: answered.duplicate,
             connection: answered.connection.as_ref().map(Into::into),

@@ -213,6 +213,11 @@ impl CatalogTool {
         self.tier == Tier::ReadOnly || (self.annotations.read_only && annotated == Tier::ReadOnly)
     }
 
+    /// The policy of the cluster that would deny the tool if it were not tried out.
+    pub(crate) fn denying_policy(&self) -> Option<&str> {
+        self.tool.extension.would_deny.as_deref()
+    }
+
     /// Returns true if a second run of a call does no more than the first.
     pub fn is_repeatable(&self) -> bool {
         self.annotations.idempotent || self.is_read_only()

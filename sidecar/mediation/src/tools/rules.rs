@@ -2,6 +2,7 @@
 //!
 //! Invariant: a rule that cannot be read, or whose conditions cannot be checked, is never met.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -50,15 +51,42 @@ impl AllowedBy {
 
     /// The code and the message with which the call would have been refused if no rule were tried
     /// out.
-    pub fn would_deny(&self) -> Option<(ResultCode, &str)> {
+    pub(crate) fn would_deny(&self) -> Option<(ResultCode, &str)> {
         let (code, message) = self.would_deny.as_ref()?;
         Some((*code, message))
     }
+}
 
-    /// The same in one text, for the record.
-    pub fn would_deny_text(&self) -> Option<String> {
-        let (code, message) = self.would_deny()?;
-        Some(format!("{code}: {message}"))
+/// The refusal of a call that runs, since a policy of the cluster or a rule is tried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WouldDeny {
+    pub code: ResultCode,
+    pub message: String,
+}
+
+impl WouldDeny {
+    /// `policy`: the policy that would deny the tool. It comes first, since no rule lifts it.
+    pub(crate) fn of(
+        tool: &str,
+        policy: Option<&str>,
+        allowed_by: Option<&AllowedBy>,
+    ) -> Option<Self> {
+        if let Some(policy) = policy {
+            return Some(Self {
+                code: ResultCode::PermissionDenied,
+                message: format!("ClusterToolPolicy {policy} denies {tool}"),
+            });
+        }
+        let (code, message) = allowed_by?.would_deny()?;
+        let message = message.to_owned();
+        Some(Self { code, message })
+    }
+}
+
+/// The text for the record.
+impl fmt::Display for WouldDeny {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
     }
 }
 

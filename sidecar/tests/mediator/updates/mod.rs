@@ -3,6 +3,7 @@
 mod fixtures;
 mod floor;
 pub mod link;
+mod policies;
 mod rules;
 mod suspension;
 mod swaps;

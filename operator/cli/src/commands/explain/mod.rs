@@ -3,6 +3,7 @@
 
 mod in_cluster;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -10,7 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use toolcrib_compile::{
     Code, Compilation, GivenRule, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile,
-    explain_tool, given_tools, suspended,
+    explain_tool, given_tools, suspended, would_deny_it,
 };
 use toolcrib_manifest::{Mode, Tier};
 use toolcrib_rules::{Window, WindowState};
@@ -193,6 +194,7 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
         .iter()
         .map(|feed| format!("feed {feed}"))
         .collect();
+    lines.extend(tried_out_lines(&explanation.tools));
     if !explanation.models_matching.is_empty() {
         let lists = explanation.models_matching.iter();
         let lists: Vec<String> = lists.map(|globs| globs.join(", ")).collect();
@@ -211,6 +213,24 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
         text.push_str(&cluster_text(cluster));
     }
     text
+}
+
+/// One line for each policy that is tried out and would deny tools.
+fn tried_out_lines(tools: &[GivenTool]) -> Vec<String> {
+    let mut denied: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for tool in tools {
+        for policy in &tool.would_deny {
+            denied.entry(policy).or_default().push(&tool.name);
+        }
+    }
+    let denied = denied.into_iter();
+    let line = |(policy, tools): (&str, Vec<&str>)| {
+        format!(
+            "ClusterToolPolicy {policy}, which is tried out, would deny {}",
+            tools.join(", ")
+        )
+    };
+    denied.map(line).collect()
 }
 
 fn not_ready(condition: &ConditionLine) -> String {
@@ -348,6 +368,7 @@ fn one_text(answer: &ToolExplanation, withheld: Option<&WithheldItem>, now: Time
             format!("entry       {}", how.entry_digest),
         ])
         .chain(how.rules.iter().map(|rule| rule_line(rule, now)))
+        .chain(how.would_deny.iter().map(|policy| format!("tried out   {}", would_deny_it(policy))))
         .collect(),
         None => std::iter::once(format!("{tool} is not given to {agent}"))
             .chain(answer.because.iter().map(|reason| match reason {

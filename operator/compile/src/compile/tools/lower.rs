@@ -12,6 +12,7 @@ use super::rules::{LiftedLimits, MAX_RULES, ToolEntry, ToolRules};
 use crate::canonical::digest::entry_digest;
 use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
 use crate::compile::authority::policies::Policies;
+use crate::compile::authority::policies::surfaces::TriedOut;
 use crate::compile::authority::{ALL, Rule, Verb};
 use crate::compile::credential::{self, Credential, CredentialError};
 use crate::compile::reach::Reach;
@@ -108,7 +109,9 @@ pub(crate) fn tools<'r>(
                 if let Some(lifted) = rules.lifted() {
                     lifted_limits(&lifted, &canonical, work);
                 }
-                let (tool, summary) = lower(
+                let would_deny = policies.would_deny_tool(name, described, tier);
+                let would_deny = tried_out(agent, &canonical, would_deny, work);
+                let (mut tool, mut summary) = lower(
                     canonical,
                     described,
                     tier,
@@ -117,6 +120,8 @@ pub(crate) fn tools<'r>(
                     &credential,
                     reach,
                 );
+                tool.extension.would_deny = would_deny.first().cloned();
+                summary.would_deny = would_deny;
                 lowered.push(ToolEntry {
                     tool,
                     summary,
@@ -147,7 +152,8 @@ pub(crate) fn feeds(
     if asked.is_empty() {
         return Vec::new();
     }
-    if let Err(finding) = policies.over(objects, &reach.resolved).allow_feeds() {
+    let policies = policies.over(objects, &reach.resolved);
+    if let Err(finding) = policies.allow_feeds() {
         let subject = Subject::new(Kind::Agent, agent);
         for name in asked.into_keys() {
             let what = feed_name(&reach.alias, name);
@@ -185,22 +191,26 @@ pub(crate) fn feeds(
                 finding.report(subject, &mut work.found);
                 work.withhold(feed_name(&reach.alias, name), finding.code, why);
             }
-            Some(Ok(feed)) => lowered.push(FeedEntry {
-                feed: Feed {
-                    name: name.to_owned(),
-                    source: reach.alias.clone(),
-                    path: feed.path.clone(),
-                    ttl: feed.ttl,
-                    url: format!("{base_url}{}", feed.path),
-                    auth: credential.auth.clone().map(FeedAuth::Full),
-                    foreign: reach.foreign,
-                },
-                summary: FeedSummary {
-                    name: format!("{}/{name}", reach.alias),
-                    grant,
-                    credential: credential.kind,
-                },
-            }),
+            Some(Ok(feed)) => {
+                let what = feed_name(&reach.alias, name);
+                tried_out(agent, &what, policies.would_deny_feeds(), work);
+                lowered.push(FeedEntry {
+                    feed: Feed {
+                        name: name.to_owned(),
+                        source: reach.alias.clone(),
+                        path: feed.path.clone(),
+                        ttl: feed.ttl,
+                        url: format!("{base_url}{}", feed.path),
+                        auth: credential.auth.clone().map(FeedAuth::Full),
+                        foreign: reach.foreign,
+                    },
+                    summary: FeedSummary {
+                        name: format!("{}/{name}", reach.alias),
+                        grant,
+                        credential: credential.kind,
+                    },
+                });
+            }
         }
     }
     lowered
@@ -466,6 +476,23 @@ pub(crate) fn needs_approval(field: &str, tool: &str) -> Finding {
     )
 }
 
+/// Reports the policies that would deny a tool or feed of the agent, and returns their names.
+fn tried_out(
+    agent: &ObjectRef,
+    what: &str,
+    policies: Vec<TriedOut<'_>>,
+    work: &mut Work,
+) -> Vec<String> {
+    let subject = Subject::new(Kind::Agent, agent);
+    let report = |TriedOut { policy, finding }: TriedOut<'_>| {
+        let message = format!("{what} {}", finding.message);
+        work.found
+            .add(&subject, finding.field, finding.code, message);
+        policy.to_owned()
+    };
+    policies.into_iter().map(report).collect()
+}
+
 /// Warns both objects of a tool whose limits one of them tries out.
 fn lifted_limits(lifted: &LiftedLimits, tool: &str, work: &mut Work) {
     let LiftedLimits { audit, enforced } = lifted;
@@ -501,6 +528,7 @@ fn lower(
             requires: Vec::new(),
             rules: Vec::new(),
             tier: Some(tier.name().to_owned()),
+            would_deny: None,
             grant: Some(GrantRef {
                 namespace: grant.key.namespace.clone(),
                 name: grant.key.name.clone(),
@@ -522,6 +550,7 @@ fn lower(
         entry_digest: digest,
         limits: None,
         rules: Vec::new(),
+        would_deny: Vec::new(),
     };
     (tool, summary)
 }
