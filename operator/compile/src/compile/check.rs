@@ -387,7 +387,7 @@ pub fn check_provider(objects: &dyn Objects, provider: &ObjectRef) -> Option<Pro
                 crate::compile::effective::merge(objects, agent_key, agent, &mut unused);
             let policies = Policies::of(objects, agent_key);
             policies.restrict_models(objects, agent_key, &mut effective.models, &mut unused);
-            models::selects(effective.models.as_ref(), &key.name)
+            models::selected(effective.models.as_ref())(&key.name)
         })
         .count();
     Some(ProviderReport {

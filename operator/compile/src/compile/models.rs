@@ -34,11 +34,12 @@ pub(crate) fn providers(
     sources: &mut Sources,
     found: &mut Diagnostics,
 ) -> Providers {
+    let is_selected = selected(models);
     let all = objects.providers_in(namespace);
     let mut usable = BTreeMap::new();
     let mut unusable = BTreeMap::new();
     for (key, provider) in &all {
-        if !selects(models, &key.name) {
+        if !is_selected(&key.name) {
             continue;
         }
         let subject = Subject::new(Kind::ModelProvider, key);
@@ -106,12 +107,20 @@ fn unserved<'a>(
     )
 }
 
-/// Returns whether the agent may ask for a model of the provider.
-pub(crate) fn selects(models: Option<&manifest::Models>, provider: &str) -> bool {
-    models.is_none_or(|models| {
-        refs(models).any(|(_, name)| provider_name(name) == Some(provider))
-            || (!models.matching.is_empty() && may_serve(&models.matching, provider))
-    })
+/// Returns a test of a provider's name: whether the agent may ask for a model of it.
+pub(crate) fn selected(models: Option<&manifest::Models>) -> impl Fn(&str) -> bool {
+    // Collected once: an agent may list many models, and its namespace may have many providers.
+    let named: Option<BTreeSet<&str>> = models.map(|models| {
+        refs(models)
+            .filter_map(|(_, name)| provider_name(name))
+            .collect()
+    });
+    let matching = models.map_or(&[][..], |models| &models.matching[..]);
+    move |provider| {
+        named.as_ref().is_none_or(|named| {
+            named.contains(provider) || (!matching.is_empty() && may_serve(matching, provider))
+        })
+    }
 }
 
 fn refs(models: &manifest::Models) -> impl Iterator<Item = (String, &str)> {
