@@ -127,6 +127,8 @@ fn kubelet(layout: &Layout, index: Index) -> Value {
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
         "failSwapOn": false,
+        // The tests of one node run some more than the 110 that the kubelet takes by itself.
+        "maxPods": 250,
         // Lowering the value takes CAP_SYS_RESOURCE.
         "oomScoreAdj": 0,
         // kube-proxy uses nftables; nothing here needs iptables.
