@@ -247,24 +247,24 @@ proptest! {
 
 /// A rule with one rate, and with one pinned account or none.
 #[derive(Clone, Copy, Debug)]
-struct Limited {
+struct RateRule {
     account: Option<&'static str>,
     calls: u64,
     /// Minutes.
     per: i64,
 }
 
-fn limited() -> impl Strategy<Value = Limited> {
+fn rate_rule() -> impl Strategy<Value = RateRule> {
     let account = proptest::option::of(proptest::sample::select(ACCOUNTS.to_vec()));
-    (account, 1..4u64, 1..120i64).prop_map(|(account, calls, per)| Limited {
+    (account, 1..4u64, 1..120i64).prop_map(|(account, calls, per)| RateRule {
         account,
         calls,
         per,
     })
 }
 
-fn with_rates(rules: &[Limited]) -> Authority {
-    let entry = |rule: &Limited| {
+fn with_rates(rules: &[RateRule]) -> Authority {
+    let entry = |rule: &RateRule| {
         let mut entry = json!({"digest": format!("r1:{rule:?}"),
             "grant": {"namespace": "pond", "name": "a"},
             "rate": [{"calls": rule.calls, "per_ms": rule.per * 60_000}]});
@@ -279,11 +279,11 @@ fn with_rates(rules: &[Limited]) -> Authority {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
-    /// The reference remembers the time of every call. Slots are minutes divided by sixty, so whole
+    /// The reference remembers the time of every call. A period of some minutes has slots of as many
     /// seconds. The same past calls leave fewer rules no more room.
     #[test]
     fn a_call_runs_if_a_rule_that_it_meets_has_room(
-        rules in proptest::collection::vec(limited(), 1..4),
+        rules in proptest::collection::vec(rate_rule(), 1..4),
         calls in proptest::collection::vec((0..2400i64, any::<bool>()), 1..40),
         without in any::<prop::sample::Index>(),
     ) {
@@ -300,8 +300,8 @@ proptest! {
             let time = Timestamp::from_second(now).unwrap();
             let account = if first { ACCOUNTS[0] } else { ACCOUNTS[1] };
             let call = read(&any, time, &json!({"account": account, "amount": 1})).unwrap();
-            let meets = |rule: &Limited, account: &str| rule.account.is_none_or(|it| it == account);
-            let has_room = |rule: &Limited| {
+            let meets = |rule: &RateRule, account: &str| rule.account.is_none_or(|it| it == account);
+            let has_room = |rule: &RateRule| {
                 let slot = |time: i64| time / rule.per;
                 let counted = ran.iter().filter(|(at, other)| {
                     meets(rule, other) && slot(*at) + 60 >= slot(now)

@@ -250,9 +250,16 @@ impl Standing {
         let rated = met.iter().filter(|rule| !rule.rates().is_empty());
         let counted: BTreeSet<String> = rated.map(|rule| rule.digest().to_owned()).collect();
         let name = call.name().to_string();
-        let denial = if !met.is_empty() {
-            match rates.count(call.name(), &met, audit.is_some(), now) {
-                Ok(at) => return Ok((Some(AllowedBy::of(met[at], None)), counted)),
+        let denial = if let Some(first) = met.first() {
+            let room = match counted.is_empty() {
+                true => Ok(*first),
+                false => {
+                    let at = rates.count(call.name(), &met, audit.is_some(), now);
+                    at.map(|at| met[at])
+                }
+            };
+            match room {
+                Ok(rule) => return Ok((Some(AllowedBy::of(rule, None)), counted)),
                 Err(wait) => Denial::RateLimited { tool: name, wait },
             }
         } else if is_open {

@@ -87,9 +87,9 @@ impl RateCounts {
     ) -> Result<usize, Duration> {
         let mut kept = self.kept.lock();
         let key = |rule: &Rule| (tool.to_owned(), rule.digest().to_owned());
-        let wait = |rule: &&Rule| {
-            let counts = kept.get(&key(rule)).filter(|_| !rule.rates().is_empty());
-            counts.and_then(|counts| counts.wait(rule, now))
+        let wait = |rule: &&Rule| match rule.rates() {
+            [] => None,
+            _ => kept.get(&key(rule))?.wait(rule, now),
         };
         let waits: Vec<Option<Duration>> = rules.iter().map(wait).collect();
         let free = waits.iter().position(Option::is_none);
@@ -97,8 +97,11 @@ impl RateCounts {
             let rated = rules.iter().filter(|rule| !rule.rates().is_empty());
             let rated: BTreeMap<&str, &Rule> = rated.map(|it| (it.digest(), *it)).collect();
             for rule in rated.into_values() {
-                make_room(&mut kept, now);
-                let counts = kept.entry(key(rule)).or_insert_with(|| Counts {
+                let key = key(rule);
+                if !kept.contains_key(&key) {
+                    make_room(&mut kept, now);
+                }
+                let counts = kept.entry(key).or_insert_with(|| Counts {
                     last: now,
                     counts: Vec::new(),
                 });
@@ -223,8 +226,13 @@ mod tests {
             let rule = rule(&format!("r{number}"), 1);
             assert_eq!(counts.count("a.b", &[&rule], false, now), Ok(0));
         }
+        // The oldest that is left is called again: it needs no room, so it keeps its count.
+        let oldest = rule("r10", 1);
+        assert!(counts.count("a.b", &[&oldest], false, NOW).is_err());
+        assert!(counts.count("a.b", &[&oldest], true, NOW).is_err());
         let kept = counts.all(NOW);
         assert_eq!(kept.len(), MAX_KEPT);
-        assert!(kept.iter().all(|it| it.rule != "r0"));
+        assert!(kept.iter().all(|it| it.rule != "r9"));
+        assert!(kept.iter().any(|it| it.rule == "r10"));
     }
 }
