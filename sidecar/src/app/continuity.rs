@@ -52,10 +52,13 @@ impl ContinuityStore {
         let limit = 2 * in_memory as u64;
         let mut continuity = Continuity::new(in_memory);
         let mut file = LineFile::new(dir.join(FILE_NAME), limit);
-        for line in file.read(4 * MAX_BYTES as u64) {
-            if let Ok(hidden) = serde_json::from_slice::<HiddenRounds>(&line) {
+        let read = file.read(4 * MAX_BYTES as u64, |line| {
+            if let Ok(hidden) = serde_json::from_slice::<HiddenRounds>(line) {
                 continuity.remember(hidden);
             }
+        });
+        if let Err(error) = read {
+            tracing::warn!(error = error.to_string(), "hidden rounds not read, lost");
         }
         // The overhead of JSON may be too much for the last turns, which are left out.
         lost(file.rewrite(lines(&continuity)));

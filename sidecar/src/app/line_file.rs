@@ -31,11 +31,18 @@ impl LineFile {
         }
     }
 
-    /// Reads at most `most` bytes of the lines of an earlier process. A kill can leave half a line.
-    pub fn read(&self, most: u64) -> impl Iterator<Item = Vec<u8>> {
-        let file = File::open(&self.path).ok();
-        let lines = file.map(|file| BufReader::new(file.take(most)).split(b'\n'));
-        lines.into_iter().flatten().map_while(Result::ok)
+    /// Reads at most `most` bytes of the lines of an earlier process, of which a kill can leave half a
+    /// line. A file that does not exist has none.
+    pub fn read(&self, most: u64, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for line in BufReader::new(file.take(most)).split(b'\n') {
+            each(&line?);
+        }
+        Ok(())
     }
 
     /// Appends a line, or writes the file anew if it is full or was not written. `all` gives the lines of
@@ -121,8 +128,9 @@ mod tests {
         lines.append(b"two".to_vec(), none).unwrap();
         lines.append(b"three".to_vec(), none).unwrap();
         assert_eq!(text(&path), "one\nto\ntwo\nthree\n");
-        let read: Vec<Vec<u8>> = lines.read(1000).collect();
-        assert_eq!(read.len(), 4);
+        let mut read = Vec::new();
+        lines.read(1000, |line| read.push(line.to_vec())).unwrap();
+        assert_eq!(read, [&b"one"[..], b"to", b"two", b"three"]);
     }
 
     #[test]
@@ -151,6 +159,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("later/lines");
         let mut lines = LineFile::new(path.clone(), 100);
+        lines.read(100, |line| panic!("{line:?}")).unwrap();
         let all = || [b"one".to_vec()].into_iter();
         assert!(lines.append(b"one".to_vec(), all).is_err());
         std::fs::create_dir(dir.path().join("later")).unwrap();

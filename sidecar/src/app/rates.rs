@@ -22,22 +22,21 @@ pub struct RateStore {
 }
 
 impl RateStore {
-    /// Opens the store. `disk_bytes`: most bytes of the file and its replacement.
-    pub fn open(dir: &Path, disk_bytes: u64) -> Self {
+    /// Opens the store. `disk_bytes`: most bytes of the file and its replacement. Fails if there is a file
+    /// that cannot be read: the calls in it would be given back.
+    pub fn open(dir: &Path, disk_bytes: u64) -> io::Result<Self> {
         let counts = RateCounts::default();
         let limit = disk_bytes / 2;
         let file = LineFile::new(dir.join(FILE_NAME), limit);
-        for line in file.read(limit) {
-            match serde_json::from_slice::<RuleCounts>(&line) {
-                Ok(earlier) => counts.restore(earlier),
-                // Half a line of a killed process: its call was not sent.
-                Err(error) => tracing::debug!(error = error.to_string(), "counts not read"),
-            }
-        }
-        Self {
+        file.read(limit, |line| match serde_json::from_slice(line) {
+            Ok(earlier) => counts.restore(earlier),
+            // Half a line of a killed process: its call was not sent.
+            Err(error) => tracing::debug!(error = error.to_string(), "counts not read"),
+        })?;
+        Ok(Self {
             counts,
             file: Mutex::new(file),
-        }
+        })
     }
 
     pub fn counts(&self) -> &RateCounts {

@@ -286,7 +286,7 @@ fn app(
             metrics.clone(),
         )?,
         continuity: ContinuityStore::open(&args.history_dir, continuity_bytes),
-        rates: RateStore::open(&args.history_dir, rates_bytes),
+        rates: RateStore::open(&args.history_dir, rates_bytes).map_err(HistoryError::Open)?,
         metrics,
         link: LinkStatus::default(),
         requests: Arc::new(Semaphore::new(limits.requests)),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use toolcrib_sidecar::app::rates::RateStore;
 
 use super::link::linked_by;
 use crate::support::{Answer, Fake, Files, World, calls, chat, says, until, within};
@@ -254,7 +255,7 @@ async fn a_rate_holds_over_a_restart_and_new_files() {
     world.chat().await;
     assert_eq!(results(&world), ["ok"]);
 
-    // Another schema of another rule beside it: its count goes on.
+    // A second rule beside it changes the files: the count of the first goes on.
     let mut rules = thrice();
     let other = json!({"pin": {"symbol": "OTR"}});
     rules.as_array_mut().unwrap().push(rule("r1:otr", &other));
@@ -308,4 +309,7 @@ async fn a_call_that_cannot_be_counted_is_refused() {
     world.chat().await;
     assert_eq!(results(&world), ["request_failed"]);
     assert_eq!(world.desk.connections(), 0);
+    // Nor does a mediator start that cannot read what was counted.
+    let limit = 1 << 20;
+    assert!(RateStore::open(world.history.path(), limit).is_err());
 }
