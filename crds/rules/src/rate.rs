@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest as manifest;
 
+use crate::rule::Defect;
+
 /// Slots of a period.
 const SLOTS: i64 = 60;
 /// The longest period: a day.
@@ -29,12 +31,13 @@ pub struct Rate {
 pub struct CallCount(BTreeMap<i64, u32>);
 
 impl Rate {
-    /// Returns `None` for a rate without calls or with a period that is zero or longer than a day.
-    pub(crate) fn read(rate: manifest::Rate) -> Option<Self> {
+    /// Fails for a rate without calls or with a period that is zero or longer than a day.
+    pub fn read(rate: manifest::Rate) -> Result<Self, Defect> {
         let manifest::Rate { calls, per_ms } = rate;
         let is_valid = calls > 0 && (1..=MAX_PERIOD_MS).contains(&per_ms);
-        let period = i64::try_from(per_ms).ok().filter(|_| is_valid)?;
-        Some(Self {
+        let period = i64::try_from(per_ms).ok().filter(|_| is_valid);
+        let period = period.ok_or(Defect::Rate)?;
+        Ok(Self {
             calls: calls.into(),
             // Rounded up: slots that are too short would not cover the period.
             slot_ms: (period + SLOTS - 1) / SLOTS,
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_rate_needs_calls_and_a_period_of_at_most_a_day() {
-        let read = |calls, per_ms| Rate::read(manifest::Rate { calls, per_ms }).is_some();
+        let read = |calls, per_ms| Rate::read(manifest::Rate { calls, per_ms }).is_ok();
         assert!(read(1, 1) && read(u32::MAX, 86_400_000));
         assert!(!read(0, 1000) && !read(1, 0) && !read(1, 86_400_001));
     }

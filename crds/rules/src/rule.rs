@@ -54,10 +54,7 @@ pub enum Defect {
     #[error("the schema of the arguments cannot be read: write an object with properties")]
     Arguments,
     #[error("is no rate: write at least one call, and a period of at most 24h")]
-    Rate {
-        /// Index among the rule's rates.
-        index: usize,
-    },
+    Rate,
     #[error("{fault}")]
     Condition {
         /// Index among the rule's conditions.
@@ -101,8 +98,7 @@ impl Rule {
             },
             rates: rate
                 .iter()
-                .enumerate()
-                .map(|(index, rate)| Rate::read(*rate).ok_or(Defect::Rate { index }))
+                .map(|rate| Rate::read(*rate))
                 .collect::<Result<_, _>>()?,
             when: when
                 .iter()

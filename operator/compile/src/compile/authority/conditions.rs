@@ -20,7 +20,7 @@ use toolcrib_crds::{ArgumentRules, ConditionRule, Enforcement, RateRule, ToolGra
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{Condition, GrantRef, Rate, RawJson, Rule};
 use toolcrib_rules::expression::ExpressionFaultKind;
-use toolcrib_rules::{Defect, Rule as ReadRule, shown_schema};
+use toolcrib_rules::{Defect, Rate as ReadRate, Rule as ReadRule, shown_schema};
 
 use crate::canonical::digest::{canonical, sha256};
 use crate::canonical::normalize::normalize;
@@ -143,10 +143,9 @@ impl Conditions {
                     ("spec.notBefore".to_owned(), Code::InvalidValue)
                 }
                 Defect::Time(_) => ("spec.notAfter".to_owned(), Code::InvalidValue),
-                Defect::Pin(_) | Defect::Arguments => {
+                Defect::Pin(_) | Defect::Arguments | Defect::Rate => {
                     ("spec.tools".to_owned(), Code::InvalidCondition)
                 }
-                Defect::Rate { index } => (format!("{field}.rate[{index}]"), Code::InvalidValue),
                 Defect::Condition { index, fault } => {
                     let code = match fault.kind {
                         ExpressionFaultKind::Invalid => Code::InvalidCondition,
@@ -379,14 +378,17 @@ fn conditions_of(when: &[ConditionRule]) -> Vec<Condition> {
 fn rates_of(rates: &[RateRule]) -> Result<Vec<Rate>, Finding> {
     let read = rates.iter().enumerate().map(|(index, rate)| {
         let RateRule { calls, per } = rate;
-        let per = per.parse().map_err(|error| {
-            let field = format!("rate[{index}].per");
-            Finding::new(field, Code::InvalidValue, error.to_string())
-        })?;
-        Ok(Rate {
+        let field = format!("rate[{index}]");
+        let invalid = |field: String, message| Finding::new(field, Code::InvalidValue, message);
+        let per = per.parse();
+        let per = per.map_err(|error| invalid(join(&field, "per"), error.to_string()))?;
+        let rate = Rate {
             calls: *calls,
             per_ms: u64::try_from(per.as_millis()).unwrap_or(u64::MAX),
-        })
+        };
+        let read = ReadRate::read(rate);
+        read.map_err(|defect| invalid(field, defect.to_string()))?;
+        Ok(rate)
     });
     let mut rates = read.collect::<Result<Vec<Rate>, Finding>>()?;
     rates.sort_unstable();
