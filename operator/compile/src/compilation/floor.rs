@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 
 use toolcrib_manifest::{Feed, Floor, FloorRules, Rule, Tool};
-
 use toolcrib_rules::models::covers;
 
 use crate::Compilation;

@@ -386,7 +386,14 @@ pub fn check_provider(objects: &dyn Objects, provider: &ObjectRef) -> Option<Pro
             let mut effective =
                 crate::compile::effective::merge(objects, agent_key, agent, &mut unused);
             let policies = Policies::of(objects, agent_key);
-            policies.restrict_models(objects, agent_key, &mut effective.models, &mut unused);
+            let subject = effective.models_subject.clone();
+            policies.restrict_models(
+                objects,
+                agent_key,
+                &mut effective.models,
+                &subject,
+                &mut unused,
+            );
             models::selected(effective.models.as_ref())(&key.name)
         })
         .count();

@@ -72,7 +72,13 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let is_idle = suspension.is_some() || blocked.is_some();
     let denied_models = match is_idle {
         true => DeniedModels::default(),
-        false => policies.restrict_models(objects, key, &mut effective.models, &mut work.found),
+        false => policies.restrict_models(
+            objects,
+            key,
+            &mut effective.models,
+            &effective.models_subject,
+            &mut work.found,
+        ),
     };
     let authority = (!is_idle).then(|| Authority::of(objects, key, agent));
     let rules = authority.as_ref().map(Authority::rules).unwrap_or_default();

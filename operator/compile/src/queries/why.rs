@@ -62,6 +62,24 @@ pub enum WhyNot {
     },
 }
 
+impl WhyNot {
+    /// The item, if it was asked for and is withheld.
+    pub fn withheld(&self) -> Option<&WithheldItem> {
+        match self {
+            Self::Withheld(item) => Some(item),
+            Self::Suspended { .. }
+            | Self::NotAName(_)
+            | Self::NoAgent(_)
+            | Self::NotDeclared { .. }
+            | Self::NoSurface(_)
+            | Self::NoConsent { .. }
+            | Self::NotOffered { .. }
+            | Self::GrantSuspended { .. }
+            | Self::NotGranted { .. } => None,
+        }
+    }
+}
+
 /// Limits the reasons for one item. Thousands of rules may name it, and each lost item of a plan has
 /// its reasons.
 const REASONS: usize = 8;

@@ -12,7 +12,7 @@ use super::rules::{LiftedLimits, MAX_RULES, ToolEntry, ToolRules};
 use crate::canonical::digest::entry_digest;
 use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
 use crate::compile::authority::policies::Policies;
-use crate::compile::authority::policies::surfaces::TriedOut;
+use crate::compile::authority::policies::surfaces::TrialFinding;
 use crate::compile::authority::{ALL, Rule, Verb};
 use crate::compile::credential::{self, Credential, CredentialError};
 use crate::compile::reach::Reach;
@@ -480,11 +480,11 @@ pub(crate) fn needs_approval(field: &str, tool: &str) -> Finding {
 fn tried_out(
     agent: &ObjectRef,
     what: &str,
-    policies: Vec<TriedOut<'_>>,
+    policies: Vec<TrialFinding<'_>>,
     work: &mut Work,
 ) -> Vec<String> {
     let subject = Subject::new(Kind::Agent, agent);
-    let report = |TriedOut { policy, finding }: TriedOut<'_>| {
+    let report = |TrialFinding { policy, finding }: TrialFinding<'_>| {
         let message = format!("{what} {}", finding.message);
         work.found
             .add(&subject, finding.field, finding.code, message);

@@ -1,12 +1,12 @@
 //! The ClusterToolPolicies that restrict an agent.
 //!
-//! Here: which policies match an agent, and what they withhold from it: in [`surfaces`] tools
-//! and feeds, and in [`models`] its models. Not here: the tools that its grants give ([`crate::compile::authority`]).
+//! Here: which policies match an agent, and what they withhold from it: tools and feeds in
+//! [`surfaces`], models in [`models`]. Not here: the tools that its grants give
+//! ([`crate::compile::authority`]).
 //!
-//! Invariants: a policy only takes away, and one that is tried out takes away nothing but models and a
-//! suspension. All policies that match hold together, so their order does
-//! not matter. What is not known restricts: a namespace without known labels is matched, and a
-//! surface of such a namespace is not believed.
+//! Invariants: a policy only takes away; the `maxTier` and `deny` of one that is tried out take nothing.
+//! All policies that match hold together, so their order does not matter. What is not known restricts:
+//! a namespace without known labels is matched, and a surface of such a namespace is not believed.
 
 pub(crate) mod models;
 pub(crate) mod surfaces;

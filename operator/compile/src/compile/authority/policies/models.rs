@@ -24,12 +24,14 @@ pub(crate) struct DeniedModels {
 }
 
 impl Policies {
-    /// Takes away the models that a policy does not allow, and reports them.
+    /// Takes away the models that a policy does not allow, and reports them. `listed_by`: the object
+    /// that lists models, if one does.
     pub fn restrict_models(
         &self,
         objects: &dyn Objects,
         agent: &ObjectRef,
         models: &mut Option<Models>,
+        listed_by: &Subject,
         found: &mut Diagnostics,
     ) -> DeniedModels {
         let specs = self.specs();
@@ -47,6 +49,15 @@ impl Policies {
                 models,
                 &allowed,
                 &mut |field, reference, message, is_fallback| {
+                    // The agent is told in any case; the field may be another object's.
+                    let message = match *listed_by == subject {
+                        true => message,
+                        false => format!("{listed_by}: {field}: {message}"),
+                    };
+                    let field = match *listed_by == subject {
+                        true => field,
+                        false => FIELD.to_owned(),
+                    };
                     found.add(&subject, field, Code::ModelDeniedByPolicy, message.clone());
                     if !is_fallback {
                         denied.cause.get_or_insert_with(|| message.clone());

@@ -92,7 +92,7 @@ struct MaxTier {
 }
 
 /// A tool or feed that a policy would withhold if it were not tried out.
-pub(crate) struct TriedOut<'p> {
+pub(crate) struct TrialFinding<'p> {
     pub policy: &'p str,
     /// The finding's message follows the name of the tool or feed.
     pub finding: Finding,
@@ -118,7 +118,7 @@ impl<'p> SurfacePolicies<'p> {
         name: &str,
         described: &DescribedTool,
         tier: Tier,
-    ) -> Vec<TriedOut<'p>> {
+    ) -> Vec<TrialFinding<'p>> {
         let namespace = &self.namespace;
         all(&self.tried_out, |it| {
             it.of_tool(namespace, name, described, tier)
@@ -137,7 +137,7 @@ impl<'p> SurfacePolicies<'p> {
     }
 
     /// Returns the policies that would withhold the feeds of the surface.
-    pub fn would_deny_feeds(&self) -> Vec<TriedOut<'p>> {
+    pub fn would_deny_feeds(&self) -> Vec<TrialFinding<'p>> {
         all(&self.tried_out, |it| it.of_feeds())
     }
 }
@@ -156,14 +156,14 @@ fn first(
 fn all<'p>(
     restrictions: &[Restriction<'p>],
     why: impl Fn(&Restriction<'p>) -> Option<String>,
-) -> Vec<TriedOut<'p>> {
+) -> Vec<TrialFinding<'p>> {
     let tried_out = |restriction: &Restriction<'p>| {
         let policy = restriction.policy;
         let message = format!(
             "is given while {policy} is tried out (enforcement: Audit); with Enforce it is withheld, since it {}: leave it out of the grant, or tell an admin of the cluster that the agent needs it",
             why(restriction)?
         );
-        Some(TriedOut {
+        Some(TrialFinding {
             policy: policy.0,
             finding: Finding::new("spec.surfaces", Code::PolicyWouldDeny, message),
         })
