@@ -166,18 +166,9 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
         Some(_) => Vec::new(),
         None => why_not(inputs, compilation, tool),
     };
-    let withheld = reasons.iter().find_map(|reason| match reason {
-        WhyNot::Withheld(withheld) => Some(withheld.code.name().to_owned()),
-        WhyNot::Suspended { .. }
-        | WhyNot::NotAName(_)
-        | WhyNot::NoAgent(_)
-        | WhyNot::NotDeclared { .. }
-        | WhyNot::NoSurface(_)
-        | WhyNot::NotOffered { .. }
-        | WhyNot::NoConsent { .. }
-        | WhyNot::GrantSuspended { .. }
-        | WhyNot::NotGranted { .. } => None,
-    });
+    let withheld = reasons
+        .iter()
+        .find_map(|reason| Some(reason.withheld()?.code.name().to_owned()));
     let misspelt = reasons.iter().find(|reason| match reason {
         WhyNot::NotAName(_) | WhyNot::NotOffered { .. } => true,
         WhyNot::NotDeclared { meant, .. } => meant.is_some(),

@@ -371,17 +371,9 @@ fn one_text(answer: &ToolExplanation, withheld: Option<&WithheldItem>, now: Time
         .chain(how.would_deny.iter().map(|policy| format!("tried out   {}", would_deny_it(policy))))
         .collect(),
         None => std::iter::once(format!("{tool} is not given to {agent}"))
-            .chain(answer.because.iter().map(|reason| match reason {
-                WhyNot::Withheld(_) => format!("withheld: {reason}"),
-                WhyNot::Suspended { .. }
-                | WhyNot::NotAName(_)
-                | WhyNot::NoAgent(_)
-                | WhyNot::NotDeclared { .. }
-                | WhyNot::NoSurface(_)
-                | WhyNot::NoConsent { .. }
-                | WhyNot::NotOffered { .. }
-                | WhyNot::GrantSuspended { .. }
-                | WhyNot::NotGranted { .. } => reason.to_string(),
+            .chain(answer.because.iter().map(|reason| match reason.withheld() {
+                Some(_) => format!("withheld: {reason}"),
+                None => reason.to_string(),
             }))
             .collect(),
     };
