@@ -26,8 +26,8 @@ struct Case {
     code: Option<&'static str>,
 }
 
-/// Those that are refused come first, since they do not count.
-const CASES: [Case; 4] = [
+/// A call that is refused counts against no rate.
+const REFUSED: [Case; 3] = [
     Case {
         words: "another pinned value",
         arguments: || json!({"symbol": "OTTR", "quantity": 5, "side": "sell"}),
@@ -43,15 +43,17 @@ const CASES: [Case; 4] = [
         arguments: || json!({"symbol": "NEWT", "quantity": 5}),
         code: Some("condition_failed"),
     },
-    Case {
-        words: "within all limits",
-        arguments: || json!({"symbol": "OTTR", "quantity": 5}),
-        code: None,
-    },
 ];
 
-/// The last case again, when all four ways have made their call.
-const ONCE_TOO_OFTEN: &str = "within all limits";
+const WITHIN: Case = Case {
+    words: "within all limits",
+    arguments: || json!({"symbol": "OTTR", "quantity": 5}),
+    code: None,
+};
+
+fn cases() -> impl Iterator<Item = &'static Case> {
+    REFUSED.iter().chain([&WITHIN])
+}
 
 #[test]
 fn each_limit_holds_in_each_way_to_call_a_tool() -> Result<()> {
@@ -62,17 +64,16 @@ fn each_limit_holds_in_each_way_to_call_a_tool() -> Result<()> {
     desk.platform.wait_ready(HERE, &[AGENT])?;
     desk.wait_in_force(AGENT)?;
 
-    for case in &CASES {
+    for case in cases() {
         for way in WAYS {
             let answer = call(&desk, way, case)?;
             let found = answer["error"]["code"].as_str();
             assert_eq!(found, case.code, "{way}, {}: {answer}", case.words);
         }
     }
-    let again = CASES.last().context("a case")?;
-    assert_eq!(again.words, ONCE_TOO_OFTEN);
+    // Each way has made its call.
     for way in WAYS {
-        let answer = call(&desk, way, again)?;
+        let answer = call(&desk, way, &WITHIN)?;
         let error = &answer["error"];
         assert_eq!(error["code"], "rate_limited", "{way}: {answer}");
         let wait = error["details"]["retry_after_s"].as_u64();
@@ -122,8 +123,7 @@ fn script() -> Result<String> {
         json!({"when": {"user_contains": words, "round": 0},
             "reply": {"calls": [{"tool": {"named": tool}, "arguments": arguments}]}})
     };
-    let mut steps: Vec<Value> = CASES
-        .iter()
+    let mut steps: Vec<Value> = cases()
         .map(|case| step(case.words, "trading-api__execute_trade", (case.arguments)()))
         .collect();
     steps.push(step("read", "trading-api__get_market_context", json!({})));
@@ -146,7 +146,7 @@ fn the_record_names_the_rules(desk: &Desk) -> Result<()> {
             .cloned()
             .collect()
     };
-    let expected = WAYS.len() * (CASES.len() + 1);
+    let expected = WAYS.len() * (cases().count() + 1);
     let (trades, reads) =
         desk.platform
             .eventually("the calls to be in the record", START, || {
@@ -171,7 +171,11 @@ fn the_record_names_the_rules(desk: &Desk) -> Result<()> {
         let of_code = |it: &&Value| it["result"]["error"]["code"] == code;
         trades.iter().filter(of_code).count()
     };
-    assert_eq!(with("condition_failed"), 3 * WAYS.len(), "{trades:?}");
+    assert_eq!(
+        with("condition_failed"),
+        REFUSED.len() * WAYS.len(),
+        "{trades:?}"
+    );
     assert_eq!(with("rate_limited"), WAYS.len(), "{trades:?}");
     for call in &reads {
         assert_eq!(call["grant"]["name"], "limited-reads", "{call}");
@@ -183,8 +187,7 @@ fn the_record_names_the_rules(desk: &Desk) -> Result<()> {
 
 /// The same calls, decided by the command line without a cluster.
 fn a_policy_test_says_the_same() -> Result<()> {
-    let mut cases: Vec<Value> = CASES
-        .iter()
+    let mut tested: Vec<Value> = cases()
         .map(|case| {
             let expect = match case.code {
                 None => json!({"result": "Allowed", "by": "ToolGrant/limited-trades"}),
@@ -193,15 +196,14 @@ fn a_policy_test_says_the_same() -> Result<()> {
             json!({"name": case.words, "call": TRADE, "arguments": (case.arguments)(), "expect": expect})
         })
         .collect();
-    let again = CASES.last().context("a case")?;
-    cases.push(
-        json!({"call": TRADE, "arguments": (again.arguments)(), "previousCalls": WAYS.len(),
+    tested.push(
+        json!({"call": TRADE, "arguments": (WITHIN.arguments)(), "previousCalls": WAYS.len(),
         "expect": {"result": "Denied", "code": "rate_limited"}}),
     );
-    cases.push(json!({"call": "trading-api.get_market_context",
+    tested.push(json!({"call": "trading-api.get_market_context",
         "expect": {"result": "Allowed", "wouldDeny": "condition_failed"}}));
     let test = json!({"apiVersion": "cli.toolcrib.dev/v1alpha1", "kind": "ToolTest",
-        "metadata": {"name": "limits", "namespace": HERE}, "spec": {"agent": AGENT, "cases": cases}});
+        "metadata": {"name": "limits", "namespace": HERE}, "spec": {"agent": AGENT, "cases": tested}});
     let folder = tempfile::tempdir()?;
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text);
     // The provider of the example has no endpoint for Anthropic: the other file replaces it.

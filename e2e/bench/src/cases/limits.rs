@@ -1,6 +1,6 @@
 //! Calls whose rule has limits, beside calls that are given without conditions.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{Bench, CHAT, CONFIG, CONNECTIONS, chat};
 use crate::Plan;
@@ -16,12 +16,8 @@ impl Bench {
     /// no rules.
     pub(super) async fn limits(&self, plan: &Plan) -> Result<Vec<Row>> {
         let plain = self.mediator(plan, 10, Streaming::Buffered).await?;
-        let files = tempfile::tempdir().context("a folder for the mediator's files")?;
-        let config = files.path().join(CONFIG);
-        std::fs::create_dir(&config)?;
-        let (servers, streaming) = (self.servers_address, Streaming::Buffered);
-        manifest::write(&config, servers, 10, streaming, Transport::Http)?;
-        manifest::limit(&config)?;
+        let files = self.files(10, Streaming::Buffered, Transport::Http)?;
+        manifest::limit(&files.path().join(CONFIG))?;
         let limited = self.mediator_on(plan, files).await?;
         let turn = || Work::from(Step::post(CHAT, chat(2, false)));
         let reference = LoadTarget::connect(&plain.program, plain.address, CONNECTIONS, turn());

@@ -192,11 +192,17 @@ impl Bench {
         streaming: Streaming,
         transport: Transport,
     ) -> Result<Mediator> {
+        let files = self.files(tools, streaming, transport)?;
+        self.mediator_on(plan, files).await
+    }
+
+    /// Returns a folder with the four files in [`CONFIG`].
+    fn files(&self, tools: usize, streaming: Streaming, transport: Transport) -> Result<TempDir> {
         let files = tempfile::tempdir().context("a folder for the mediator's files")?;
         let config = files.path().join(CONFIG);
         std::fs::create_dir(&config)?;
         manifest::write(&config, self.servers_address, tools, streaming, transport)?;
-        self.mediator_on(plan, files).await
+        Ok(files)
     }
 
     /// Starts a mediator on the files in the folder [`CONFIG`].
