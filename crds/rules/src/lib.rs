@@ -21,7 +21,7 @@ mod shown;
 mod window;
 
 pub use decision::{Coverage, Decision, Mismatch, Refusal, decide};
-pub use rate::{CallCount, Rate};
+pub use rate::{CallCount, InvalidRate, Rate};
 pub use rule::{Condition, Defect, Rule};
 pub use shown::{Contradiction, shown_schema};
 pub use window::{Window, WindowState};

@@ -11,8 +11,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest as manifest;
 
-use crate::rule::Defect;
-
 /// Slots of a period.
 const SLOTS: i64 = 60;
 /// The longest period: a day.
@@ -25,18 +23,23 @@ pub struct Rate {
     slot_ms: i64,
 }
 
+/// A rate without calls, or with a period that is zero or longer than a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is no rate: write at least one call, and a period of at most 24h")]
+pub struct InvalidRate;
+
 /// The calls that a rate has counted, for each slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallCount(BTreeMap<i64, u32>);
 
 impl Rate {
-    /// Fails for a rate without calls or with a period that is zero or longer than a day.
-    pub fn read(rate: manifest::Rate) -> Result<Self, Defect> {
+    /// Reads a rate of the files.
+    pub fn read(rate: manifest::Rate) -> Result<Self, InvalidRate> {
         let manifest::Rate { calls, per_ms } = rate;
         let is_valid = calls > 0 && (1..=MAX_PERIOD_MS).contains(&per_ms);
         let period = i64::try_from(per_ms).ok().filter(|_| is_valid);
-        let period = period.ok_or(Defect::Rate)?;
+        let period = period.ok_or(InvalidRate)?;
         Ok(Self {
             calls: calls.into(),
             // Rounded up: slots that are too short would not cover the period.

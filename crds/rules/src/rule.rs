@@ -6,7 +6,7 @@ use toolcrib_manifest as manifest;
 use toolcrib_manifest::{GrantRef, RawJson};
 
 use crate::expression::{Expression, ExpressionFault, Facts};
-use crate::rate::Rate;
+use crate::rate::{InvalidRate, Rate};
 use crate::window::{Window, WindowState};
 
 /// A rule whose times and values are parsed.
@@ -53,8 +53,8 @@ pub enum Defect {
     Pin(String),
     #[error("the schema of the arguments cannot be read: write an object with properties")]
     Arguments,
-    #[error("is no rate: write at least one call, and a period of at most 24h")]
-    Rate,
+    #[error(transparent)]
+    Rate(#[from] InvalidRate),
     #[error("{fault}")]
     Condition {
         /// Index among the rule's conditions.

@@ -143,7 +143,7 @@ impl Conditions {
                     ("spec.notBefore".to_owned(), Code::InvalidValue)
                 }
                 Defect::Time(_) => ("spec.notAfter".to_owned(), Code::InvalidValue),
-                Defect::Pin(_) | Defect::Arguments | Defect::Rate => {
+                Defect::Pin(_) | Defect::Arguments | Defect::Rate(_) => {
                     ("spec.tools".to_owned(), Code::InvalidCondition)
                 }
                 Defect::Condition { index, fault } => {
