@@ -89,6 +89,8 @@ pub enum StateReason {
     TokenRefused,
     /// A model provider refuses the only key that some pod's mediator has for it.
     ProviderKeyRefused,
+    /// The last calls of some pod got no answer from a service.
+    ServiceUnreachable,
     /// Some pod has the agent's label and no mediator.
     NoMediator,
     /// Every granted tool and feed is withheld.
@@ -126,6 +128,7 @@ impl StateReason {
             Self::TokenReplaced => "TokenReplaced",
             Self::TokenRefused => "TokenRefused",
             Self::ProviderKeyRefused => "ProviderKeyRefused",
+            Self::ServiceUnreachable => "ServiceUnreachable",
             Self::NoMediator => "NoMediator",
             Self::AllWithheld => "AllWithheld",
             Self::NotCompiled => "NotCompiled",

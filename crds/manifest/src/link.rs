@@ -14,6 +14,8 @@ pub const LONGEST_REPORT: usize = 64 * 1024;
 pub const MOST_WITHHELD: usize = 16;
 /// Limits the providers that a report names; most agents have one or two.
 pub const MOST_PROVIDERS: usize = 8;
+/// Limits the services without an answer that a report names.
+pub const MOST_OUTAGES: usize = 8;
 /// Limits the bytes of a text in a report; longer ones are cut.
 pub const LONGEST_TEXT: usize = 300;
 
@@ -46,6 +48,9 @@ pub struct LinkUp {
     /// Providers that refuse every key that the files have for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<ProviderRefusal>,
+    /// Services from which the last calls got no answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<ServiceOutage>,
     /// `None` if no request has come since the runner's tokens changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerAccess>,
@@ -82,6 +87,14 @@ pub struct WithheldItem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderRefusal {
     pub provider: String,
+    pub reason: String,
+}
+
+/// A service from which the last calls got no answer, and the cause, without an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceOutage {
+    /// The surface's name in the agent's spec.
+    pub service: String,
     pub reason: String,
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use jiff::{SignedDuration, Timestamp};
 use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{
-    Digests, LONGEST_TEXT, LinkUp, MOST_PROVIDERS, MOST_WITHHELD, RunnerAccess, Usage,
+    Digests, LONGEST_TEXT, LinkUp, MOST_OUTAGES, MOST_PROVIDERS, MOST_WITHHELD, RunnerAccess, Usage,
 };
 
 /// Limit of a counter. Many JSON parsers cannot represent larger integers, and past 2^63 the API
@@ -43,6 +43,8 @@ pub struct PodReport {
     /// Providers that refuse every key that the mediator has for them, each with the reason: a
     /// sentence that begins with the provider's name.
     pub providers: Vec<String>,
+    /// Services from which the mediator's last calls got no answer, as `service (cause)`.
+    pub outages: Vec<String>,
     /// Whether the mediator has accepted the runner's token.
     pub runner: Option<RunnerAccess>,
     epoch: String,
@@ -117,7 +119,7 @@ struct Tally {
 /// The parts of an agent's status that a report changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportChange {
-    /// Loaded digests, error, withheld tools, refused keys or the runner's access.
+    /// Loaded digests, error, withheld tools, refused keys, outages or the runner's access.
     pub state: bool,
     pub usage: bool,
 }
@@ -165,6 +167,12 @@ impl Reports {
             .take(MOST_PROVIDERS)
             .map(|refusal| format!("{} {}", cut(&refusal.provider), cut(&refusal.reason)))
             .collect();
+        let outages: Vec<String> = up
+            .outages
+            .iter()
+            .take(MOST_OUTAGES)
+            .map(|outage| format!("{} ({})", cut(&outage.service), cut(&outage.reason)))
+            .collect();
 
         match self.pods.get_mut(&sender.uid) {
             None => {
@@ -182,6 +190,7 @@ impl Reports {
                         error,
                         withheld,
                         providers,
+                        outages,
                         runner: up.runner,
                         epoch: cut(&up.epoch),
                         baseline,
@@ -206,6 +215,7 @@ impl Reports {
                         || report.error != error
                         || report.withheld != withheld
                         || report.providers != providers
+                        || report.outages != outages
                         || report.runner != up.runner,
                     usage: newer || latest != report.latest,
                 };
@@ -214,6 +224,7 @@ impl Reports {
                 report.error = error;
                 report.withheld = withheld;
                 report.providers = providers;
+                report.outages = outages;
                 report.runner = up.runner;
                 change
             }
@@ -296,7 +307,7 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolcrib_manifest::{LoadedVersion, ProviderRefusal};
+    use toolcrib_manifest::{LoadedVersion, ProviderRefusal, ServiceOutage};
 
     use super::*;
 
@@ -328,6 +339,7 @@ mod tests {
             hold_ms: 0,
             withheld: Vec::new(),
             providers: Vec::new(),
+            outages: Vec::new(),
             runner: None,
             usage: Usage {
                 calls,
@@ -420,6 +432,25 @@ mod tests {
         assert_eq!(said[0], "reef refused its key with status 401");
         assert!(reports.merge(&sender, &up("e1", 0), now()).state);
         assert!(reports.pod("a").unwrap().providers.is_empty());
+    }
+
+    #[test]
+    fn an_outage_is_a_change_of_state_until_it_is_over() {
+        let mut reports = Reports::default();
+        let sender = sender("a", false);
+        reports.merge(&sender, &up("e1", 0), now());
+        let mut silent = up("e1", 0);
+        let outage = ServiceOutage {
+            service: "desk".into(),
+            reason: "connection refused".into(),
+        };
+        silent.outages = vec![outage; 2 * MOST_OUTAGES];
+        assert!(reports.merge(&sender, &silent, now()).state);
+        assert!(!reports.merge(&sender, &silent, now()).state);
+        let outages = &reports.pod("a").unwrap().outages;
+        assert_eq!(outages.len(), MOST_OUTAGES);
+        assert_eq!(outages[0], "desk (connection refused)");
+        assert!(reports.merge(&sender, &up("e1", 0), now()).state);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::outbound::model::ModelClient;
 use crate::outbound::tools::client::Sender;
 use crate::outbound::tools::mcp::Servers;
 use crate::outbound::tools::oauth::Tokens;
+use crate::outbound::tools::outages::Outages;
 use crate::telemetry::Telemetry;
 
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub struct App {
     pub native: NativeClients,
     pub feeds: Feeds,
     pub models: Arc<ModelClient>,
+    /// The services that do not answer.
+    pub outages: Arc<Outages>,
     pub history: History,
     pub continuity: ContinuityStore,
     /// The calls that the rates of rules have counted.

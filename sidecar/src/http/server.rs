@@ -274,6 +274,7 @@ fn app(
         servers: Servers::new(metrics.clone(), bodies.clone()),
         native: NativeClients::default(),
         models: Arc::new(ModelClient::new(metrics.clone())),
+        outages: Arc::default(),
         history: History::open(
             &args.history_dir,
             history_bytes,
@@ -306,6 +307,7 @@ fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartErr
         metrics: app.metrics.clone(),
         status: app.link.clone(),
         models: app.models.clone(),
+        outages: app.outages.clone(),
         outbound: app.outbound.clone(),
         token_file,
         epoch: epoch()?,

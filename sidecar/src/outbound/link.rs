@@ -3,9 +3,10 @@
 //!
 //! One request at a time. The operator holds it until its answer changes; the next request
 //! confirms that the change is in force. A change on this side (files were loaded) ends the wait,
-//! so that it is reported at once, as does a provider that refuses a key. Answers of an earlier leader are ignored. After a failure a new
-//! connection is made: the operator's Service may point elsewhere by now. The token is read again
-//! for each request, since the kubelet rotates it.
+//! so that it is reported at once, as do a provider that refuses a key and a service that does not
+//! answer. Answers of an earlier leader are ignored. After a failure a new connection is made: the
+//! operator's Service may point elsewhere by now. The token is read again for each request, since the
+//! kubelet rotates it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use toolcrib_manifest::{
 use toolcrib_serve::part_of;
 
 use super::model::ModelClient;
+use super::tools::outages::Outages;
 use crate::config::version::understands;
 use crate::config::{CurrentConfig, EffectiveConfig, Older};
 use crate::metrics::{LinkState, Metrics};
@@ -76,6 +78,7 @@ pub struct Link {
     pub metrics: Arc<Metrics>,
     pub status: LinkStatus,
     pub models: Arc<ModelClient>,
+    pub outages: Arc<Outages>,
     pub outbound: Arc<Outbound>,
     pub token_file: PathBuf,
     /// Id of this process, chosen at start; counters are cumulative within it.
@@ -128,6 +131,7 @@ impl Link {
                             Ok(()) => asked,
                         },
                         () = self.models.key_change() => asked,
+                        () = self.outages.change() => asked,
                         answer = asking => self.apply(&mut progress, answer, asked),
                     }
                 }
@@ -244,6 +248,12 @@ impl Link {
                 let refusals = self.models.refusals(&version.providers).into_iter();
                 refusals.map(bounded).collect()
             }),
+            outages: {
+                // A tool that the floor takes away is not called any more.
+                let tools = now.authority.tools();
+                let executions = tools.map(|tool| &tool.tool.execution);
+                self.outages.report(executions, Instant::now())
+            },
             runner: self.current.runner_access(),
             usage: self.metrics.usage.read(),
         }

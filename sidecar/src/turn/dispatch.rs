@@ -125,8 +125,12 @@ async fn run(
             live.catalog_tool().tier.min(version.agent.max_tier),
         ),
     };
+    let called = live.catalog_tool().clone();
     let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone())?);
-    let result = tool.execute(context).await?;
+    let result = tool.execute(context).await;
+    let execution = &called.tool.execution;
+    app.outages.count(execution, &result, Instant::now().into());
+    let result = result?;
     // With the scrubber of now: the call may have fetched a token.
     let line = Display::new(&result.display, &app.current.scrubber());
     tracing::debug!(

@@ -138,6 +138,13 @@ async fn change(harness: &Harness, name: &str, namespace: &str, mediated: &mut M
             grant["metadata"] = json!({"name": "analyst-reads", "namespace": namespace});
             harness.apply(grant).await;
         }
+        "service-down" => {
+            linked(harness, mediated).await;
+            // With the call that the page shows, there are three in a row.
+            for _ in 0..2 {
+                mediated.ask().await;
+            }
+        }
         "earlier-agent" => recreate(harness, namespace, mediated).await,
         "operator-down" => {
             linked(harness, mediated).await;

@@ -191,7 +191,7 @@ pub const SITUATIONS: &[Situation] = &[
     Situation {
         name: "service-down",
         title: "The service does not answer",
-        text: "The tool is granted and in force; its service refuses connections. The record and the mediator's log have the address.",
+        text: "The tool is granted and in force; its service has refused the connection of three calls in a row. The agent stays ready. The record and the mediator's log have the address.",
         edit: |_| {},
         pod: AgentPod::Mediator,
     },

@@ -84,6 +84,9 @@ pub(super) fn pods(
                 providers: report
                     .map(|report| report.providers.clone())
                     .unwrap_or_default(),
+                outages: report
+                    .map(|report| report.outages.clone())
+                    .unwrap_or_default(),
             }
         })
         .collect();

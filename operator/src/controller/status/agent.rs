@@ -18,7 +18,7 @@ use toolcrib_manifest::{Digests, Suspension, Usage};
 
 use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
-use super::pods::{PodState, faults, in_force, pods};
+use super::pods::{PodState, faults, in_force, outages, pods};
 use super::usage::usage;
 use super::written::{MAX_NAME, WriteOutcome};
 
@@ -258,6 +258,9 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
         let text = format!("the agent serves nothing while it is suspended: {why}");
         return verdict(ConditionStatus::True, StateReason::Suspended, text);
     }
+    if let Some(outages) = outages(&facts.pods) {
+        return outages;
+    }
     if facts.pods.is_empty() {
         return verdict(
             ConditionStatus::True,
@@ -380,6 +383,7 @@ mod tests {
             overdue,
             withheld: Vec::new(),
             providers: Vec::new(),
+            outages: Vec::new(),
         }
     }
 
@@ -412,6 +416,34 @@ mod tests {
                 .1
                 .contains("have not loaded the present files yet")
         );
+    }
+
+    #[test]
+    fn a_service_without_an_answer_is_named_and_the_agent_stays_ready() {
+        let silent = |outages: &[&str]| PodState {
+            outages: outages.iter().map(ToString::to_string).collect(),
+            ..pod("a", ReportState::Loaded, false)
+        };
+        let both = vec![
+            silent(&["desk (connection refused)"]),
+            silent(&["desk (connection refused)", "reed (timed out)"]),
+            silent(&[]),
+        ];
+        let warnings = pod_warnings(&WriteOutcome::Done, &both);
+        assert_eq!(
+            warnings,
+            [(
+                "ServiceUnreachable",
+                "the last calls got no answer from service desk (connection refused), reed (timed out): \
+                 `kubectl toolcrib audit --failed` shows the address; correct the Surface if it is \
+                 wrong, otherwise check that the service runs"
+                    .to_owned()
+            )]
+        );
+        // One pod more or less changes no text.
+        assert_eq!(pod_warnings(&WriteOutcome::Done, &both[1..]), warnings);
+        let (_, ready, _) = check(both);
+        assert_eq!(ready, "True/ServiceUnreachable");
     }
 
     /// `InForce` and `Ready` as `status/reason`, and `running inForce [stale]`.

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use toolcrib_crds::{AgentStatus, ConditionStatus, ConditionType};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use toolcrib_crds::{AgentStatus, ConditionStatus, ConditionType, StateReason};
 
 /// Most names in an Event; the number of further names follows them.
 const NAMED: usize = 8;
@@ -48,6 +49,15 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
                 .to_owned(),
         });
     }
+    if has_reason(before, StateReason::ServiceUnreachable)
+        && has_reason(after, StateReason::Ready)
+        && is_in_force(after)
+    {
+        notices.push(Notice {
+            reason: "ServiceReachable",
+            note: "no pod reports a service without an answer any more".to_owned(),
+        });
+    }
     if let Some(reason) = not_ready(before)
         && not_ready(after).is_none()
     {
@@ -73,12 +83,26 @@ fn listed<'a>(names: impl Iterator<Item = &'a &'a str>) -> Option<String> {
     }
 }
 
+/// Whether the condition Ready has this reason.
+fn has_reason(status: &AgentStatus, reason: StateReason) -> bool {
+    let ready = condition(status, ConditionType::Ready);
+    ready.is_some_and(|ready| ready.reason == reason.as_str())
+}
+
+/// Whether every pod has reported that it has the current files. A new leader knows no report yet.
+fn is_in_force(status: &AgentStatus) -> bool {
+    let in_force = condition(status, ConditionType::InForce);
+    in_force.is_some_and(|in_force| in_force.status == ConditionStatus::True.as_str())
+}
+
+fn condition(status: &AgentStatus, type_: ConditionType) -> Option<&Condition> {
+    let mut conditions = status.conditions.iter();
+    conditions.find(|condition| condition.type_ == type_.as_str())
+}
+
 /// The reason why an Agent is not Ready; `None` if it is Ready, or nothing is known.
 fn not_ready(status: &AgentStatus) -> Option<&str> {
-    let ready = status
-        .conditions
-        .iter()
-        .find(|condition| condition.type_ == ConditionType::Ready.as_str())?;
+    let ready = condition(status, ConditionType::Ready)?;
     (ready.status == ConditionStatus::False.as_str()).then_some(&*ready.reason)
 }
 
@@ -102,6 +126,16 @@ mod tests {
                 "lastTransitionTime": "2026-01-02T03:04:05Z"}],
         }))
         .expect("a status")
+    }
+
+    /// The same status, with the condition InForce.
+    fn in_force(mut of: AgentStatus, status: &str, reason: &str) -> AgentStatus {
+        let mut in_force = of.conditions[0].clone();
+        in_force.type_ = "InForce".to_owned();
+        in_force.status = status.to_owned();
+        in_force.reason = reason.to_owned();
+        of.conditions.push(in_force);
+        of
     }
 
     #[track_caller]
@@ -138,6 +172,26 @@ mod tests {
                 "Recovered: Ready again; the previous reason was Stale",
             ],
         );
+    }
+
+    /// A new leader knows no report of the pods, so it does not know that an outage is over.
+    #[test]
+    fn the_end_of_an_outage_is_an_event_if_every_pod_has_reported() {
+        let ready = |reason: &str| status(&["reed.fish"], "c1", ("True", reason));
+        let reported = |reason: &str| in_force(ready(reason), "True", "InForce");
+        let down = reported("ServiceUnreachable");
+        check(Some(&reported("Ready")), &down, &[]);
+        check(
+            Some(&down),
+            &reported("Ready"),
+            &["ServiceReachable: no pod reports a service without an answer any more"],
+        );
+        check(
+            Some(&down),
+            &in_force(ready("Ready"), "Unknown", "NoReport"),
+            &[],
+        );
+        check(Some(&down), &reported("NoPods"), &[]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! Invariant: a pod without a report never counts as having loaded a manifest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toolcrib_compile::names;
 use toolcrib_crds::{ConditionStatus, PodsStatus, StateReason};
@@ -28,6 +28,8 @@ pub struct PodState {
     pub withheld: Vec<String>,
     /// Providers that refuse every key that its mediator has for them: `NAME refused …`.
     pub providers: Vec<String>,
+    /// Services from which its mediator's last calls got no answer: `NAME (cause)`.
+    pub outages: Vec<String>,
 }
 
 /// The last report of a pod's mediator, compared with the current manifest.
@@ -266,11 +268,29 @@ fn key_refused(pods: &[PodState]) -> Option<Verdict> {
     })
 }
 
+/// The verdict on services that do not answer calls. It names no pods, so that its text changes with
+/// the first pod and the last one that report a service. True: the agent is as its spec says, and the
+/// service may return by itself.
+pub(super) fn outages(pods: &[PodState]) -> Option<Verdict> {
+    let services: BTreeSet<&str> = pods
+        .iter()
+        .flat_map(|pod| &pod.outages)
+        .map(String::as_str)
+        .collect();
+    let named: Vec<&str> = services.iter().copied().take(STALE_LISTED).collect();
+    let text = format!(
+        "the last calls got no answer from service {}: `kubectl toolcrib audit --failed` shows the address; correct the Surface if it is wrong, otherwise check that the service runs",
+        named.join(", ")
+    );
+    (!named.is_empty())
+        .then(|| verdict(ConditionStatus::True, StateReason::ServiceUnreachable, text))
+}
+
 /// Reason and note of each Warning about the pods. Reports are trusted only if the operator wrote
 /// the files; the lack of a mediator is known in any case.
 pub fn pod_warnings(written: &WriteOutcome, pods: &[PodState]) -> Vec<(&'static str, String)> {
-    let faults = match written {
-        WriteOutcome::Done => faults(pods),
+    let faults: Vec<_> = match written {
+        WriteOutcome::Done => faults(pods).into_iter().chain(outages(pods)).collect(),
         WriteOutcome::Conflict(_) | WriteOutcome::Failed(_) => unusable(pods).into_iter().collect(),
     };
     let warnings = faults.into_iter();

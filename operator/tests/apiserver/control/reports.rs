@@ -189,6 +189,34 @@ async fn mediators_report_the_manifest_in_force() {
     harness
         .condition::<Agent>("analyst", "Ready", "True/Ready")
         .await;
+    // A service does not answer its calls; the agent stays Ready.
+    let mut silent = up(digest, 8);
+    silent["runner"] = json!("Admitted");
+    silent["outages"] = json!([{"service": "trading-api", "reason": "connection refused"}]);
+    assert_eq!(send(&token, silent).await.0, 200);
+    let message = harness
+        .condition::<Agent>("analyst", "Ready", "True/ServiceUnreachable")
+        .await;
+    assert!(
+        message.contains("no answer from service trading-api (connection refused)"),
+        "{message}"
+    );
+    let mut answered = up(digest, 8);
+    answered["runner"] = json!("Admitted");
+    assert_eq!(send(&token, answered).await.0, 200);
+    harness
+        .condition::<Agent>("analyst", "Ready", "True/Ready")
+        .await;
+    harness
+        .eventually("Events say so", || async {
+            let listed = events.list(&ListParams::default()).await.unwrap();
+            let has = |reason: &str| {
+                let mut listed = listed.iter();
+                listed.any(|event| event.reason.as_deref() == Some(reason))
+            };
+            (has("ServiceUnreachable") && has("ServiceReachable")).then_some(())
+        })
+        .await;
     let mut refused = up(digest, 8);
     refused["runner"] = json!("Refused");
     assert_eq!(send(&token, refused).await.0, 200);

@@ -142,6 +142,12 @@ impl Authority {
         })
     }
 
+    /// The tools that a rule gives, whatever its conditions.
+    pub fn tools(&self) -> impl Iterator<Item = &CatalogTool> {
+        let tools = self.standing.catalog.tools().iter().map(Arc::as_ref);
+        tools.filter(|tool| self.standing.has(tool))
+    }
+
     /// Returns the first time after `now` at which the offer can change by itself.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.offers {
@@ -310,7 +316,7 @@ impl LiveTool {
         &self.tool.tool
     }
 
-    pub fn catalog_tool(&self) -> &CatalogTool {
+    pub fn catalog_tool(&self) -> &Arc<CatalogTool> {
         &self.tool
     }
 

@@ -161,6 +161,87 @@ async fn a_refused_provider_key_is_reported_until_it_is_another() {
     assert_eq!(operator.requests().last().unwrap().json()["seen"], 1);
 }
 
+/// An agent whose service is down, after the report of the outage. The operator holds its answer to
+/// that report until `release`; the answer takes every tool away.
+struct Outage {
+    operator: Fake,
+    world: World,
+    release: Arc<Notify>,
+    _token: tempfile::NamedTempFile,
+}
+
+impl Outage {
+    async fn reported() -> Self {
+        let operator = Fake::start().await;
+        let present = |seq: u64| json!({"seq": seq, "agent": "Present"});
+        let (release, never) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        operator.will(Answer::json(present(1)));
+        operator.will(Answer::json(present(2)).gated(&never));
+        let mut without_tools = present(3);
+        without_tools["floor"] =
+            json!({"tools": {}, "feeds": [], "providers": ["house"], "models": null});
+        operator.will(Answer::json(without_tools).gated(&release));
+        operator.will(Answer::json(present(4)).gated(&never));
+        let nowhere = |files: &mut Files| {
+            for tool in files.tools["tools"].as_array_mut().unwrap() {
+                tool["execution"]["base_url"] = json!("http://127.0.0.1:1");
+            }
+        };
+        let (world, token) = linked_by(&operator, nowhere).await;
+        let outage = Self {
+            operator,
+            world,
+            release,
+            _token: token,
+        };
+        // This report is held while the calls are made.
+        outage.operator.asked(2).await;
+        for symbol in ["OTR", "EEL", "CRAB"] {
+            assert_eq!(outage.outages(), Value::Null, "{symbol}");
+            let arguments = json!({"symbol": symbol}).to_string();
+            let call = calls(&[("c1", "desk__quote", &arguments)]);
+            outage.world.model.will(Answer::json(call));
+            outage.world.model.will(Answer::json(says("It is down.")));
+            assert_eq!(outage.world.ask(chat()).await.0, 200);
+            assert_eq!(outage.world.result()["error"]["code"], "request_failed");
+        }
+        outage
+            .until(json!([{"service": "desk", "reason": "connection refused"}]))
+            .await;
+        outage
+    }
+
+    /// The outages of the last report.
+    fn outages(&self) -> Value {
+        self.operator.requests().last().unwrap().json()["outages"].clone()
+    }
+
+    async fn until(&self, outages: Value) {
+        let what = format!("a report with {outages}");
+        until(&what, || (self.outages() == outages).then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_does_not_answer_is_reported_until_its_address_is_another() {
+    let mut outage = Outage::reported().await;
+    let world = &mut outage.world;
+    let desk = world.desk.url();
+    for tool in world.files.tools["tools"].as_array_mut().unwrap() {
+        tool["execution"]["base_url"] = json!(desk);
+    }
+    world.publish().await;
+    outage.until(Value::Null).await;
+}
+
+#[tokio::test]
+async fn the_service_of_tools_that_were_taken_away_is_not_reported() {
+    let outage = Outage::reported().await;
+    outage.release.notify_one();
+    outage.until(Value::Null).await;
+    assert_eq!(outage.operator.requests().last().unwrap().json()["seen"], 3);
+}
+
 #[tokio::test]
 async fn a_refused_version_is_reported() {
     let operator = Fake::start().await;

@@ -79,6 +79,7 @@ impl Mediator {
             metrics: metrics.clone(),
             status: LinkStatus::default(),
             models: Arc::new(ModelClient::new(metrics)),
+            outages: Arc::default(),
             outbound: Arc::new(outbound),
             token_file: token_file.path().to_owned(),
             epoch: pod.name_any(),
