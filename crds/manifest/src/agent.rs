@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dns, Tier};
+use crate::{Budget, Dns, Tier};
 
 /// Everything about the agent except its tools, providers and feeds.
 ///
@@ -12,6 +12,9 @@ use crate::{Dns, Tier};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFile {
     pub agent: String,
+    /// At most one for each unit and period. With a budget, `requires` has `budgets/1`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Budget>,
     /// The agent's name for surfaces of its own namespace.
     pub claw_id: String,
     #[serde(default)]

@@ -16,6 +16,7 @@
 pub mod addresses;
 mod agent;
 mod annotations;
+mod budget;
 pub mod dns;
 mod feeds;
 mod grant;
@@ -32,6 +33,7 @@ pub use agent::{
     Streaming, Suspension, UnknownModel,
 };
 pub use annotations::Annotations;
+pub use budget::{Budget, BudgetPeriod, BudgetUnit, BudgetUse};
 pub use dns::{ClusterDomain, Dns, NameServer};
 pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use grant::GrantRef;

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::BudgetUse;
+
 /// Limits the bytes of a report.
 pub const LONGEST_REPORT: usize = 64 * 1024;
 /// Limits the withheld tools and feeds that a report names. Those of a whole manifest could exceed
@@ -56,6 +58,9 @@ pub struct LinkUp {
     pub runner: Option<RunnerAccess>,
     #[serde(default)]
     pub usage: Usage,
+    /// What this pod has used of the agent's budgets, in the periods of now. It outlives the epoch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<BudgetUse>,
 }
 
 /// The result of runner authentication since the valid tokens last changed.
@@ -125,6 +130,9 @@ pub struct LinkDown {
     #[serde(default)]
     pub floor: Option<Floor>,
     pub agent: AgentPresence,
+    /// What the agent's other pods have used of its budgets, as far as they have reported it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<BudgetUse>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

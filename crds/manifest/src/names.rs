@@ -33,6 +33,11 @@ pub const CLAW_ID: &str = "claw_id";
 /// Entry in `requires` of agent.json: `provider_tools: Refuse` must be enforced.
 pub const PROVIDER_TOOLS: &str = "providerTools";
 
+/// Entry in `requires` of agent.json: `budgets` must be enforced.
+pub const BUDGETS: &str = "budgets/1";
+/// The entries in `requires` of agent.json that this release enforces.
+pub const AGENT_REQUIREMENTS: [&str; 2] = [PROVIDER_TOOLS, BUDGETS];
+
 /// Entry in `requires` of a tool: the conditions of its rules must be enforced.
 pub const RULES: &str = "rules/1";
 /// Entry in `requires` of a tool: a rule of it has conditions (`when`). Apart from [`RULES`], since a

@@ -7,11 +7,13 @@
 //! the calls that [`Rule::rates`] count. Not here: which rules of the files still stand (the link's
 //! allowlist), and the tool's own schema.
 //!
-//! [`models`] has the globs of policies over models.
+//! [`models`] has the globs of policies over models. [`Period`] and [`PeriodCount`] count what an agent uses
+//! of its budgets, for mediator and operator alike.
 //!
 //! Invariants: authority is a union, so a further rule never refuses a call whose arguments are the
 //! same. A rule with a condition that cannot be read is never met.
 
+mod budget;
 mod decision;
 pub mod expression;
 pub mod models;
@@ -20,6 +22,7 @@ mod rule;
 mod shown;
 mod window;
 
+pub use budget::{Exhaustion, Period, PeriodCount};
 pub use decision::{Coverage, Decision, Mismatch, Refusal, decide};
 pub use rate::{CallCount, InvalidRate, Rate};
 pub use rule::{Condition, Defect, Rule};

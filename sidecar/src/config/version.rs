@@ -20,7 +20,7 @@ use toolcrib_mediation::{AgentName, Catalog, feed_name};
 
 /// The names in `requires`, of agent.json and of tools, that this release enforces.
 pub fn understands() -> impl Iterator<Item = &'static str> {
-    [names::PROVIDER_TOOLS]
+    names::AGENT_REQUIREMENTS
         .into_iter()
         .chain(names::TOOL_REQUIREMENTS)
 }
