@@ -608,7 +608,7 @@ mod tests {
         check::<Agent>(
             "Agent",
             "[]",
-            "spec: is a list: write fields, such as context, egress, extraEgress, identity, mode, models, native, policy",
+            "spec: is a list: write fields, such as budgets, context, egress, extraEgress, identity, mode, models, native",
         );
         check::<ToolGrant>(
             "ToolGrant",

@@ -39,14 +39,15 @@ pub use fields::arguments::ArgumentRules;
 pub use fields::authority::{
     ConditionRule, Enforcement, FeedRule, RateRule, SurfaceName, ToolRule,
 };
+pub use fields::budget::{Budget, BudgetPeriod, BudgetUnit};
 pub use fields::duration::{DurationError, DurationText};
 pub use fields::policy::{
     Context, Egress, Mode, Models, Policy, ProviderTools, Streaming, Tier, UnknownModel,
 };
 pub use fields::reference::{CaSource, ConfigMapKey, SecretKey, TlsSpec};
 pub use kinds::agent::{
-    Agent, AgentSpec, AgentStatus, AgentSurface, CredentialKind, DefaultsUse, EgressPeer,
-    EgressPort, EgressProtocol, EgressRule, FeedStatus, GrantName, Identity, IpBlock,
+    Agent, AgentSpec, AgentStatus, AgentSurface, BudgetStatus, CredentialKind, DefaultsUse,
+    EgressPeer, EgressPort, EgressProtocol, EgressRule, FeedStatus, GrantName, Identity, IpBlock,
     NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
 };
 pub use kinds::cluster_tool_policy::{

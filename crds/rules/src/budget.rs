@@ -2,12 +2,16 @@
 //!
 //! Invariant: a clock that is set back by at most a period frees nothing.
 
+use std::time::Duration;
+
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use toolcrib_manifest::{Budget, BudgetPeriod, BudgetUnit, BudgetUse};
 
 const HOUR: i64 = 60 * 60;
+/// Longest time that a client is asked to wait.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// An hour, day or month of UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +106,7 @@ impl PeriodCount {
 
     /// Whether the count is one of the period of this time, or of the period after it: the clock was
     /// set back, or that of another machine is ahead. A later one comes from a clock that was wrong.
-    fn counts(&self, per: BudgetPeriod, now: Timestamp) -> bool {
+    pub fn counts(&self, per: BudgetPeriod, now: Timestamp) -> bool {
         let current = Period::of(per, now);
         self.start == current.start || self.start == current.end
     }
@@ -123,6 +127,20 @@ impl Exhaustion {
             budget,
             until: Period::of(budget.per, now).end,
         })
+    }
+
+    /// The time until the next period, if a client can be asked to wait for it.
+    pub fn short_wait(&self, now: Timestamp) -> Option<Duration> {
+        let wait = self.wait(now);
+        (wait <= LONGEST_RETRY).then_some(wait)
+    }
+
+    /// The time until the next period.
+    pub fn wait(&self, now: Timestamp) -> Duration {
+        self.until
+            .duration_since(now)
+            .try_into()
+            .unwrap_or_default()
     }
 }
 
@@ -171,7 +189,14 @@ mod tests {
             ),
         ] {
             let period = Period::of(per, at(time));
-            assert_eq!(period, Period { start: at(start), end: at(end) }, "{per} {time}");
+            assert_eq!(
+                period,
+                Period {
+                    start: at(start),
+                    end: at(end)
+                },
+                "{per} {time}"
+            );
         }
     }
 
@@ -211,7 +236,10 @@ mod tests {
             let count = PeriodCount::read(&written(since), now);
             assert_eq!(count.is_some(), is_read, "{since}");
             if let Some(count) = count {
-                assert_eq!(count.write(BudgetUnit::Calls, BudgetPeriod::Hour), written(since));
+                assert_eq!(
+                    count.write(BudgetUnit::Calls, BudgetPeriod::Hour),
+                    written(since)
+                );
             }
         }
     }

@@ -3,6 +3,7 @@
 pub mod agent_selector;
 pub mod arguments;
 pub mod authority;
+pub mod budget;
 pub mod descriptor;
 pub mod documentation;
 pub mod duration;

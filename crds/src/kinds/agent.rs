@@ -5,7 +5,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Context, Egress, Mode, Models, Policy, SecretKey, Tier};
+use crate::{
+    Budget, BudgetPeriod, BudgetUnit, Context, Egress, Mode, Models, Policy, SecretKey, Tier,
+};
 
 /// An identity that pods take on with the label `toolcrib.dev/agent: NAME`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -67,6 +69,12 @@ pub struct AgentSpec {
     /// Budgets of one turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
+    /// How many calls and tokens the agent may use in a period, by all its pods together. A budget
+    /// replaces the one of the ToolDefaults with the same unit and period.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 6))]
+    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.unit == x.unit && y.per == x.per))").message("two budgets have the same unit and period: remove one of them"))]
+    pub budgets: Vec<Budget>,
     /// Unrestricted (built-in) or Declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Egress>,
@@ -272,6 +280,10 @@ pub struct AgentStatus {
     /// A coarse copy of the mediators' counters, at most five minutes old while they run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageStatus>,
+    /// The budgets in force, and what is used of them; as old as `usage`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 6), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["unit", "per"]))]
+    pub budgets: Vec<BudgetStatus>,
     /// `Accepted`, `Compiled`, `InForce`, `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -412,4 +424,24 @@ pub struct UsageStatus {
     /// Time at which counting began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+}
+
+/// One budget, and what is used of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetStatus {
+    /// What is counted.
+    pub unit: BudgetUnit,
+    /// The length of the period.
+    pub per: BudgetPeriod,
+    /// The most that may be used in the period: the lowest limit of the Agent, or else the
+    /// ToolDefaults, and of all ClusterToolPolicies.
+    pub limit: u64,
+    /// What all pods of the agent have used in the period.
+    pub used: u64,
+    /// The part of `used` that pods have used which do not exist any more.
+    #[serde(default)]
+    pub used_by_deleted_pods: u64,
+    /// Time at which the period began.
+    pub since: Time,
 }

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Enforcement, Tier};
+use crate::{Budget, Enforcement, Tier};
 
 /// Restricts agents, whatever their namespaces grant. All policies that match an agent hold
 /// together. Deleting or loosening a policy lifts what it restricted.
@@ -45,9 +45,9 @@ use crate::{Enforcement, Tier};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || has(self.models) || (has(self.deny) && size(self.deny) > 0)").message("set maxTier, deny, models or suspend: a policy of none restricts nothing"))]
+#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || has(self.models) || (has(self.deny) && size(self.deny) > 0) || (has(self.budgets) && size(self.budgets) > 0)").message("set maxTier, deny, models, budgets or suspend: a policy of none restricts nothing"))]
 #[x_kube(validation = Rule::new("!has(self.trustTiersOf) || has(self.maxTier)").message("trustTiersOf says whose tiers maxTier believes: set maxTier, or remove it"))]
-#[x_kube(validation = Rule::new("!has(self.enforcement) || self.enforcement != 'Audit' || ((has(self.maxTier) || (has(self.deny) && size(self.deny) > 0)) && !has(self.models) && !(has(self.suspend) && self.suspend))").message("enforcement: Audit tries out maxTier and deny: set one of them, and write models and suspend: true in a policy of their own"))]
+#[x_kube(validation = Rule::new("!has(self.enforcement) || self.enforcement != 'Audit' || ((has(self.maxTier) || (has(self.deny) && size(self.deny) > 0)) && !has(self.models) && !has(self.budgets) && !(has(self.suspend) && self.suspend))").message("enforcement: Audit tries out maxTier and deny: set one of them, and write models, budgets and suspend: true in a policy of their own"))]
 pub struct ClusterToolPolicySpec {
     /// The namespaces whose agents are restricted. Left out: all. A namespace whose labels are not
     /// known is matched.
@@ -74,8 +74,14 @@ pub struct ClusterToolPolicySpec {
     /// gives no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub models: Option<AllowedModels>,
+    /// How many calls and tokens each agent may use in a period, for each agent by itself. The lowest
+    /// limit holds of those of Agent, ToolDefaults and policies with the same unit and period.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 6))]
+    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.unit == x.unit && y.per == x.per))").message("two budgets have the same unit and period: remove one of them"))]
+    pub budgets: Vec<Budget>,
     /// Enforce withholds what `maxTier` and `deny` match. Audit tries them out: the tools are given,
-    /// calls of them run, and the record has `would_deny`. Not for `models` and `suspend`. Left out:
+    /// calls of them run, and the record has `would_deny`. Not for `models`, `budgets` and `suspend`. Left out:
     /// Enforce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Context, Egress, FeedRule, Mode, Models, Policy, ToolRule};
+use crate::{Budget, Context, Egress, FeedRule, Mode, Models, Policy, ToolRule};
 
 /// One per namespace, named `default`.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -47,6 +47,11 @@ pub struct ToolDefaultsSpec {
     /// Budgets of one turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
+    /// How many calls and tokens each agent may use in a period, by all its pods together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 6))]
+    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.unit == x.unit && y.per == x.per))").message("two budgets have the same unit and period: remove one of them"))]
+    pub budgets: Vec<Budget>,
     /// Mediated (built-in) or Native.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,

@@ -7,6 +7,7 @@ use toolcrib_crds::{
 use toolcrib_manifest as manifest;
 
 use crate::compile::authority::includes_defaults;
+use crate::compile::budgets::Budgets;
 use crate::diagnostics::finding::Finding;
 use crate::objects::Unusable;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
@@ -30,6 +31,7 @@ pub(crate) struct Effective {
     /// Features that a mediator must enforce to serve the agent.
     pub requires: Vec<String>,
     pub models: Option<manifest::Models>,
+    pub budgets: Budgets,
     /// The object that sets `models`, for findings.
     pub models_subject: Subject,
     /// `None`: ToolDefaults decide and cannot be read.
@@ -133,9 +135,13 @@ pub(crate) fn merge(
         max_tier: policy
             .pick(|policy| policy.max_tier)
             .map_or(built_in_tier, |(_, tier)| tier.into()),
-        policy: budgets(&policy, found),
+        policy: turn_limits(&policy, found),
         provider_tools,
         requires,
+        budgets: Budgets::merge(
+            &spec.budgets,
+            default_spec.map_or(&[], |defaults| &defaults.budgets),
+        ),
         models,
         models_subject,
         egress,
@@ -245,7 +251,7 @@ fn provider_tools(
     (manifest::ProviderTools::Refuse, requires)
 }
 
-fn budgets(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy {
+fn turn_limits(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy {
     let built_in = manifest::Policy::default();
     let mut at_least_one = |field: &str, value: Option<(&Subject, u32)>, built_in: u64| match value
     {

@@ -1,12 +1,13 @@
 //! One agent's compilation, step by step, and the checks of each kind of object.
 //!
-//! [`compile`] runs the steps in this order: the agent's settings ([`effective`]), the policies above
+//! [`compile`] runs the steps in this order: the agent's settings ([`effective`], [`budgets`]), the policies above
 //! it ([`authority::policies`]), its suspension ([`authority::suspension`]), the rules that name it
 //! ([`authority`]), the surfaces that it may use ([`reach`], with the owner's consent), its tools and
 //! feeds ([`tools`], [`credential`]), its providers ([`models`]), bounds on the result
 //! ([`crate::compilation::bounds`]), its network ([`egress`]), its context, and the digest.
 
 pub(crate) mod authority;
+pub(crate) mod budgets;
 pub(crate) mod check;
 pub(crate) mod context;
 pub(crate) mod credential;
@@ -59,6 +60,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     if let Some(most) = policies.max_tier() {
         effective.max_tier = effective.max_tier.min(most);
     }
+    policies.lower_budgets(&mut effective.budgets);
     let suspension = authority::suspension::suspension(key, agent, &mut work.found)
         .or_else(|| policies.suspension(key, &mut work.found));
     // A suspended agent has nothing that a policy could withhold.
@@ -349,8 +351,18 @@ fn agent_file(
     effective: &Effective,
     suspension: Option<Suspension>,
 ) -> AgentFile {
+    // The files of a suspended agent serve nothing, so older mediators may read them.
+    let budgets = match &suspension {
+        None => effective.budgets.clone().into_files(),
+        Some(_) => Vec::new(),
+    };
+    let mut requires = effective.requires.clone();
+    if !budgets.is_empty() {
+        requires.push(toolcrib_manifest::names::BUDGETS.to_owned());
+    }
     AgentFile {
         version: VERSION,
+        budgets,
         agent: key.name.clone(),
         namespace: key.namespace.clone(),
         claw_id: key.name.clone(),
@@ -368,7 +380,7 @@ fn agent_file(
         native: effective.native,
         prompt: None,
         provider_tools: effective.provider_tools,
-        requires: effective.requires.clone(),
+        requires,
         suspension,
     }
 }

@@ -391,6 +391,7 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
     let AgentFile {
         version: _,
         agent: _,
+        budgets,
         namespace: _,
         claw_id,
         identity,
@@ -446,8 +447,14 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
         ("suspended", reason.unwrap_or_else(|| "yes".to_owned()))
     }));
     settings.extend((!requires.is_empty()).then(|| ("requires", requires.join(", "))));
+    let settings = settings.into_iter();
+    let settings = settings.map(|(name, value)| (name.to_owned(), value));
+    let budgets = budgets.iter().map(|budget| {
+        let name = format!("budgets.{}.{}", budget.unit, budget.per);
+        (name, budget.limit.to_string())
+    });
     settings
-        .into_iter()
+        .chain(budgets)
         .map(|(name, value)| {
             let item = Item::new(ItemKind::Setting, name);
             (item, Facts::from([(VALUE, value)]))

@@ -17,6 +17,7 @@ use std::fmt;
 use toolcrib_crds::{ClusterToolPolicy, ClusterToolPolicySpec};
 use toolcrib_manifest::{Suspension, Tier};
 
+use crate::compile::budgets::Budgets;
 use crate::objects::List;
 use crate::objects::selector::selects;
 use crate::{Code, Diagnostic, Diagnostics, Kind, ObjectRef, Objects, Subject, suspend_reason};
@@ -110,6 +111,13 @@ impl Policies {
         Some(Suspension {
             reason: Some(reason),
         })
+    }
+
+    /// Lowers an agent's budgets to those of all policies.
+    pub fn lower_budgets(&self, budgets: &mut Budgets) {
+        for (_, spec) in self.specs() {
+            budgets.lower(&spec.budgets);
+        }
     }
 
     /// Returns the highest tier that any surface may have. `None`: no policy sets one.
