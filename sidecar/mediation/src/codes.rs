@@ -17,6 +17,8 @@ pub enum ResultCode {
     AmbiguousArguments,
     /// The rules that the call meets have allowed as many calls as their rates say.
     RateLimited,
+    /// A budget of the agent has no call left in its period.
+    QuotaExhausted,
     PermissionDenied,
     RetriesExhausted,
     ApprovalDenied,
@@ -38,12 +40,13 @@ pub enum ResultCode {
 
 impl ResultCode {
     /// All codes but those of HTTP statuses.
-    pub const NAMED: [ResultCode; 20] = [
+    pub const NAMED: [ResultCode; 21] = [
         ResultCode::InvalidArguments,
         ResultCode::SchemaValidation,
         ResultCode::ConditionFailed,
         ResultCode::AmbiguousArguments,
         ResultCode::RateLimited,
+        ResultCode::QuotaExhausted,
         ResultCode::PermissionDenied,
         ResultCode::RetriesExhausted,
         ResultCode::ApprovalDenied,
@@ -62,10 +65,11 @@ impl ResultCode {
     ];
 
     /// Codes of calls that were denied and never sent; a wrong call has other codes.
-    pub const DENIALS: [ResultCode; 5] = [
+    pub const DENIALS: [ResultCode; 6] = [
         ResultCode::PermissionDenied,
         ResultCode::ConditionFailed,
         ResultCode::RateLimited,
+        ResultCode::QuotaExhausted,
         ResultCode::UnsupportedTool,
         ResultCode::UnsupportedRequirement,
     ];
@@ -79,6 +83,7 @@ impl fmt::Display for ResultCode {
             ResultCode::ConditionFailed => "condition_failed",
             ResultCode::AmbiguousArguments => "ambiguous_arguments",
             ResultCode::RateLimited => "rate_limited",
+            ResultCode::QuotaExhausted => "quota_exhausted",
             ResultCode::PermissionDenied => "permission_denied",
             ResultCode::RetriesExhausted => "retries_exhausted",
             ResultCode::ApprovalDenied => "approval_denied",
@@ -112,6 +117,8 @@ pub enum RunnerCode {
     FieldRefused,
     TotalTimeout,
     BudgetExhausted,
+    /// A budget of the agent has nothing left in its period.
+    QuotaExhausted,
     NoUsableKey,
     /// No connection to a provider, or a connection that broke off.
     UpstreamUnreachable,
@@ -134,7 +141,7 @@ pub enum RunnerCode {
 }
 
 impl RunnerCode {
-    pub const ALL: [RunnerCode; 21] = [
+    pub const ALL: [RunnerCode; 22] = [
         RunnerCode::Unauthorized,
         RunnerCode::ManifestBroken,
         RunnerCode::AccessWithdrawn,
@@ -144,6 +151,7 @@ impl RunnerCode {
         RunnerCode::FieldRefused,
         RunnerCode::TotalTimeout,
         RunnerCode::BudgetExhausted,
+        RunnerCode::QuotaExhausted,
         RunnerCode::NoUsableKey,
         RunnerCode::UpstreamUnreachable,
         RunnerCode::UpstreamError,
@@ -169,6 +177,7 @@ impl RunnerCode {
             RunnerCode::FieldRefused => "field_refused",
             RunnerCode::TotalTimeout => "total_timeout",
             RunnerCode::BudgetExhausted => "budget_exhausted",
+            RunnerCode::QuotaExhausted => "quota_exhausted",
             RunnerCode::NoUsableKey => "no_usable_key",
             RunnerCode::UpstreamUnreachable => "upstream_unreachable",
             RunnerCode::UpstreamError => "upstream_error",
@@ -198,6 +207,7 @@ impl RunnerCode {
             | RunnerCode::DialectUnsupported
             | RunnerCode::InvalidRequest => 400,
             RunnerCode::NotFound => 404,
+            RunnerCode::QuotaExhausted => 429,
             RunnerCode::TotalTimeout
             | RunnerCode::BudgetExhausted
             | RunnerCode::UpstreamUnreachable
@@ -229,6 +239,9 @@ impl RunnerCode {
             }
             RunnerCode::TotalTimeout => "ask for less at once, or have policy.totalTimeout raised",
             RunnerCode::BudgetExhausted => "ask for less at once, or have policy.maxRounds raised",
+            RunnerCode::QuotaExhausted => {
+                "try again then, or ask the owner of the Agent object for a higher budget"
+            }
             RunnerCode::NoUsableKey => {
                 "try again later, or have a key of the provider corrected or added"
             }

@@ -32,7 +32,7 @@
 //! # let body = br#"{"model":"house/otter-1","messages":[{"role":"user","content":"hi"}]}"#.to_vec();
 //! let catalog = Arc::new(Catalog::load(&file, Tier::Elevated));
 //! let authority = Authority::new(catalog, None);
-//! let rates = RateCounts::default();
+//! let (rates, budgets) = (RateCounts::default(), BudgetCounts::default());
 //! let request = Request::decode(Dialect::OpenaiChat, body).map_err(RunnerError::from)?;
 //! let presented = PresentedTools::new(&authority, &request, clock());
 //! let (mut turn, mut effects) = Turn::start(TurnConfig {
@@ -59,7 +59,7 @@
 //!             }
 //!             // All calls of one effect run at once; authority is checked at dispatch.
 //!             Effect::CallTools(calls) => for call in calls {
-//!                 let (allowed_by, outcome) = match authority.permits(&call, &rates, clock()) {
+//!                 let (allowed_by, outcome) = match authority.permits(&call, &rates, &budgets, clock()) {
 //!                     Ok(tool) => (tool.allowed_by().cloned(), execute(tool, &call)),
 //!                     Err(denied) => (None, denied.into()),
 //!                 };
@@ -90,6 +90,7 @@ mod tools;
 mod turn;
 
 pub use access::authority::{Authority, Denial, LiveTool};
+pub use access::budgets::BudgetCounts;
 pub use access::fabricated_calls::fabricated_calls;
 pub use access::partition::{OwnedCall, Partition, partition};
 pub use access::presented::{NameOwner, PresentedTools, RememberedTools};

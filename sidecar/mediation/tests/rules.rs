@@ -223,7 +223,7 @@ proptest! {
         if account.is_some() {
             prop_assert_eq!(&sent, &arguments);
         }
-        let permitted = dispatched.authority().permits(&call, &RateCounts::default(), hour(dispatched.now));
+        let permitted = dispatched.authority().permits(&call, &RateCounts::default(), &BudgetCounts::default(), hour(dispatched.now));
         let expected = dispatched.met(&sent).next().map(Conditions::digest);
         prop_assert_eq!(permitted.is_ok(), expected.is_some(), "{:?}", permitted.err());
         if let Ok(live) = permitted {
@@ -312,10 +312,10 @@ proptest! {
             if let Some(fewer) = &fewer {
                 let past = RateCounts::default();
                 counts.all(time).into_iter().for_each(|it| past.restore(it));
-                let allowed = fewer.permits(&call, &past, time).is_ok();
+                let allowed = fewer.permits(&call, &past, &BudgetCounts::default(), time).is_ok();
                 prop_assert!(expected || !allowed, "fewer rules allow {account} at {now}");
             }
-            let permitted = authority.permits(&call, &counts, time);
+            let permitted = authority.permits(&call, &counts, &BudgetCounts::default(), time);
             prop_assert_eq!(permitted.is_ok(), expected, "{} at {}: {:?}", account, now, permitted.err());
             if expected {
                 ran.push((now, account));
@@ -410,7 +410,12 @@ fn a_tool_whose_conditions_cannot_be_enforced_is_withheld() {
         );
         assert!(
             authority
-                .permits(&call.unwrap(), &RateCounts::default(), support::NOW)
+                .permits(
+                    &call.unwrap(),
+                    &RateCounts::default(),
+                    &BudgetCounts::default(),
+                    support::NOW
+                )
                 .is_err(),
             "{member}"
         );

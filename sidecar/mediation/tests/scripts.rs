@@ -394,7 +394,9 @@ impl TurnPlayer<'_> {
                 | ServiceSays::Withdrawn
                 | ServiceSays::RunnerGone => {}
             }
-            let permitted = self.authority.permits(call, self.rates, self.now);
+            let permitted =
+                self.authority
+                    .permits(call, self.rates, &BudgetCounts::default(), self.now);
             let what = match &permitted {
                 Ok(_) => "service is called",
                 Err(_) => "call is denied",

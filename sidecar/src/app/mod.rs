@@ -1,5 +1,6 @@
 //! The state that all requests share, and the bounds for all of them together.
 
+pub mod budgets;
 pub mod connections;
 pub mod continuity;
 pub mod line_file;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use self::budgets::BudgetStore;
 use self::connections::Bounds;
 use self::continuity::ContinuityStore;
 use self::rates::RateStore;
@@ -49,6 +51,8 @@ pub struct App {
     pub continuity: ContinuityStore,
     /// The calls that the rates of rules have counted.
     pub rates: RateStore,
+    /// What was used of the agent's budgets.
+    pub budgets: Arc<BudgetStore>,
     pub settings: Settings,
     /// One permit per running request; draining takes them all.
     pub requests: Arc<Semaphore>,

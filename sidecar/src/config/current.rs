@@ -345,7 +345,8 @@ impl CurrentConfig {
 
     fn swap(&self, mut effective: EffectiveConfig) {
         effective.authority = match effective.version() {
-            Ok(version) => Authority::new(version.catalog.clone(), effective.floor.as_ref()),
+            Ok(version) => Authority::new(version.catalog.clone(), effective.floor.as_ref())
+                .with_budgets(&version.agent.budgets),
             Err(_) => nothing(),
         };
         self.effective.store(Arc::new(effective));

@@ -15,6 +15,7 @@ use toolcrib_mediation::PresentedTools;
 use toolcrib_serve::bind;
 
 use super::{admin, routes};
+use crate::app::budgets::BudgetStore;
 use crate::app::connections;
 use crate::app::continuity::ContinuityStore;
 use crate::app::rates::RateStore;
@@ -288,6 +289,10 @@ fn app(
         )?,
         continuity: ContinuityStore::open(&args.history_dir, continuity_bytes),
         rates: RateStore::open(&args.history_dir, rates_bytes).map_err(HistoryError::Open)?,
+        budgets: Arc::new(
+            BudgetStore::open(&args.history_dir, jiff::Timestamp::now())
+                .map_err(HistoryError::Open)?,
+        ),
         metrics,
         link: LinkStatus::default(),
         requests: Arc::new(Semaphore::new(limits.requests)),
@@ -308,6 +313,7 @@ fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartErr
         status: app.link.clone(),
         models: app.models.clone(),
         outages: app.outages.clone(),
+        budgets: app.budgets.counts().clone(),
         outbound: app.outbound.clone(),
         token_file,
         epoch: epoch()?,

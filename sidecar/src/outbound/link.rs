@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -20,6 +21,7 @@ use toolcrib_manifest::{
     LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, ProviderRefusal,
     names,
 };
+use toolcrib_mediation::BudgetCounts;
 use toolcrib_serve::part_of;
 
 use super::model::ModelClient;
@@ -79,6 +81,8 @@ pub struct Link {
     pub status: LinkStatus,
     pub models: Arc<ModelClient>,
     pub outages: Arc<Outages>,
+    /// What this pod and the agent's others have used of its budgets.
+    pub budgets: Arc<BudgetCounts>,
     pub outbound: Arc<Outbound>,
     pub token_file: PathBuf,
     /// Id of this process, chosen at start; counters are cumulative within it.
@@ -153,8 +157,14 @@ impl Link {
         asked: Instant,
     ) -> Instant {
         let now = Instant::now();
-        match answer.and_then(|answer| Ok(self.current.accept(answer, now)?)) {
-            Ok(()) => {
+        let accepted = answer.and_then(|answer| {
+            let budgets = answer.budgets.clone();
+            self.current.accept(answer, now)?;
+            Ok(budgets)
+        });
+        match accepted {
+            Ok(budgets) => {
+                self.budgets.learn(&budgets, Timestamp::now());
                 progress.failures = 0;
                 self.status.is(LinkState::Connected);
                 self.metrics.link_report("ok");
@@ -256,6 +266,10 @@ impl Link {
             },
             runner: self.current.runner_access(),
             usage: self.metrics.usage.read(),
+            budgets: version.map_or_else(Vec::new, |version| {
+                let budgets = &version.agent.budgets;
+                self.budgets.own(budgets, Timestamp::now())
+            }),
         }
     }
 }

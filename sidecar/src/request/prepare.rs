@@ -10,6 +10,8 @@ use toolcrib_dialect::Dialect;
 use toolcrib_manifest::Provider;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
+use crate::app::App;
+use crate::app::budgets::TokenCharge;
 use crate::config::{EffectiveConfig, Unavailable, Version};
 use crate::history::{Body, KeptBody};
 use crate::outbound::model::{Candidate, CandidateRequest, Operation, PolicyError, candidates};
@@ -65,6 +67,12 @@ impl Preparation {
             self.candidates[..=at].rotate_right(1);
         }
         self
+    }
+
+    /// Begins to count the tokens of the call, if the agent has a budget of tokens.
+    pub fn charge(&self, app: &App) -> Option<TokenCharge> {
+        let body = self.candidates.first().map_or(0, |it| it.body.len());
+        TokenCharge::begin(&app.budgets, &self.version.agent.budgets, body)
     }
 
     pub fn providers(&self) -> &BTreeMap<String, Provider> {

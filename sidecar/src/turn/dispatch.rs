@@ -1,11 +1,12 @@
 //! Execution of one call, made by a model in a turn or by the runner itself.
 //!
-//! Invariants: authority and credential are looked up at dispatch; the counts of rates and the intent
-//! line are on disk before anything is sent; every call is counted once.
+//! Invariants: authority and credential are looked up at dispatch; the counts of rates and budgets and
+//! the intent line are on disk before anything is sent; every call is counted once.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use toolcrib_manifest::BudgetUnit;
 use toolcrib_mediation::{
     AllowedBy, Certainty, Display, LiveTool, ManagedCall, ResultCode, ToolFailure, ToolOutcome,
 };
@@ -46,7 +47,10 @@ pub async fn dispatch(
         .version()
         .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
     let counts = app.rates.counts();
-    let live = now.authority.permits(call, counts, Timestamp::now());
+    let budgets = app.budgets.counts();
+    let live = now
+        .authority
+        .permits(call, counts, budgets, Timestamp::now());
     let allowed_by = live
         .as_ref()
         .ok()
@@ -106,6 +110,11 @@ async fn run(
         .rates
         .write(call.name(), live.counted(), Timestamp::now());
     counted.map_err(|error| unrecorded("counts of rates", &error))?;
+    let budgets = &version.agent.budgets;
+    let counted = app
+        .budgets
+        .write(BudgetUnit::Calls, budgets, Timestamp::now());
+    counted.map_err(|error| unrecorded("counts of budgets", &error))?;
     let scrubber = app.current.scrubber();
     let timestamp = Timestamp::now().to_string();
     let line = intent(caller.who(), timestamp, call, live.allowed_by());

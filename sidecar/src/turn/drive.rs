@@ -14,15 +14,18 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
+use jiff::Timestamp;
 use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::Instant as TokioInstant;
 use toolcrib_dialect::{Reply, SseEvent, keepalive};
 use toolcrib_mediation::{
-    Answer, ConnectionFailure, Effect, Event, ManagedCall, ModelCall, ModelFailure, RunnerCode,
-    RunnerError, Turn,
+    Answer, ConnectionFailure, Effect, Event, ManagedCall, ModelCall, ModelFailure, Purpose,
+    RunnerCode, RunnerError, Turn,
 };
 
 use crate::app::App;
+use crate::app::budgets::{ModelCallDenial, TokenCharge};
+use crate::config::EffectiveConfig;
 use crate::history::{Bodies, Body, KeptBody};
 use crate::outbound::model::{
     AwaitedProvider, Candidate, EventStream, ModelError, ModelReply, ModelStream, ModelTimeouts,
@@ -86,6 +89,8 @@ pub struct Drive {
     /// Number of dispatched calls without an outcome.
     calling: usize,
     retry_after: Option<Duration>,
+    /// The tokens of the model call that runs.
+    charge: Option<TokenCharge>,
     awaited: Arc<AwaitedProvider>,
     /// The reason why no provider could be reached, or why a provider interrupted its answer.
     connection: Option<ConnectionFailure>,
@@ -112,6 +117,7 @@ impl Drive {
             served_by: None,
             calling: 0,
             retry_after: None,
+            charge: None,
             awaited: Arc::default(),
             connection: None,
             waited: Duration::ZERO,
@@ -195,11 +201,14 @@ impl Drive {
 
     fn call_model(&mut self, call: ModelCall) -> BoxFuture<'static, WorkEvent> {
         let now = self.app.current.now();
+        let admitted = self.admit(&now, call.purpose);
         let (app, request) = (self.app.clone(), self.request.clone());
         let awaited = self.awaited.clone();
         let (turn, model) = (&self.turn, request.model.as_deref());
-        let prepared = prepare(&now, request.dialect, model, &mut self.room, |model| {
-            turn.request_body(model)
+        let room = &mut self.room;
+        let prepared = admitted.and_then(|()| {
+            let body = |model: &str| turn.request_body(model);
+            prepare(&now, request.dialect, model, room, body)
         });
         let prepared = match &self.served_by {
             Some((reference, _)) => prepared.map(|it| it.stay_with(reference)),
@@ -210,6 +219,10 @@ impl Drive {
             _ => Ok(prepared),
         });
         let deadline = request.caller.started + self.turn.deadline();
+        self.charge = prepared
+            .as_ref()
+            .ok()
+            .and_then(|prepared| prepared.charge(&app));
         async move {
             let prepared = match prepared {
                 Ok(prepared) => prepared,
@@ -249,6 +262,32 @@ impl Drive {
             }
         }
         .boxed()
+    }
+
+    /// Checks the agent's budgets of tokens. The first request is refused if one is used up; a later
+    /// one becomes the last of its turn.
+    fn admit(&mut self, now: &EffectiveConfig, purpose: Purpose) -> Result<(), RunnerError> {
+        let version = now.version()?;
+        let at = Timestamp::now();
+        let admitted = self
+            .app
+            .budgets
+            .admit_model_call(&version.agent.budgets, at);
+        match (admitted, purpose) {
+            (Ok(()), _) => Ok(()),
+            (Err(ModelCallDenial::Exhausted(exhaustion)), Purpose::First) => {
+                self.retry_after = exhaustion.short_wait(at);
+                Err(ModelCallDenial::Exhausted(exhaustion).into())
+            }
+            (
+                Err(denial @ ModelCallDenial::Exhausted(_)),
+                Purpose::Continue | Purpose::Finalize,
+            ) => {
+                self.turn.finish_with_next_reply(denial.into());
+                Ok(())
+            }
+            (Err(denial @ ModelCallDenial::Unwritten), _) => Err(denial.into()),
+        }
     }
 
     fn read(&self, mut stream: Box<EventStream>) -> BoxFuture<'static, WorkEvent> {
@@ -315,11 +354,23 @@ impl Drive {
                     self.connection = broken.logged(provider_of(model.unwrap_or_default()));
                 }
                 match &read {
-                    Ok(Some(_)) => self.stream = Some(stream),
+                    Ok(Some(events)) => {
+                        if let Some(charge) = &mut self.charge {
+                            charge.received(events.iter().map(|event| event.data.len()).sum());
+                        }
+                        self.stream = Some(stream);
+                    }
                     // Only at the end: usage is searched for in all events.
                     Ok(None) | Err(_) => {
+                        let charge = self.charge.take();
                         if let Some(used) = self.turn.streamed_usage() {
                             self.request.caller.trace.used(used);
+                            if let Some(mut charge) = charge {
+                                match &read {
+                                    Ok(_) => charge.reported(used),
+                                    Err(_) => charge.reported_in_part(used),
+                                }
+                            }
                         }
                     }
                 }
@@ -334,9 +385,16 @@ impl Drive {
 
     fn replied(&mut self, by: ServedBy, body: Vec<u8>) -> Event {
         self.served(&by);
+        let mut charge = self.charge.take();
+        if let Some(charge) = &mut charge {
+            charge.received(body.len());
+        }
         match Reply::decode(self.request.dialect, body) {
             Ok(reply) => {
                 self.request.caller.trace.used(reply.usage());
+                if let Some(mut charge) = charge {
+                    charge.reported(reply.usage());
+                }
                 Event::Replied(reply)
             }
             Err(error) => {
@@ -356,6 +414,9 @@ impl Drive {
     fn failed(&mut self, error: ModelError) -> Event {
         self.retry_after = error.retry_after().or(self.retry_after);
         self.connection = error.connection().cloned();
+        if let Some(charge) = self.charge.take() {
+            charge.failed(&error);
+        }
         Event::ModelFailed(failure(&self.app, error))
     }
 
@@ -374,6 +435,11 @@ impl Drive {
         for _ in 0..self.calling {
             cut_off(&self.app);
         }
+        // A stream that was interrupted.
+        if let (Some(charge), Some(used)) = (&mut self.charge, self.turn.streamed_usage()) {
+            charge.reported_in_part(used);
+        }
+        drop(self.charge.take());
         if let Some(hidden) = answer.hidden {
             self.app.continuity.remember(hidden);
         }
@@ -421,7 +487,9 @@ impl Drive {
             let seconds = self
                 .retry_after
                 .map(|wait| wait.as_secs().max(1).to_string());
-            if response.after_calls {
+            // The next period begins too late for a client to wait for it.
+            let is_long = response.error == Some(RunnerCode::QuotaExhausted) && seconds.is_none();
+            if response.after_calls || is_long {
                 head = head.with(SHOULD_RETRY, "false");
             } else if let Some(wait) = response.retry_after.or(seconds) {
                 head = head.with(RETRY_AFTER, &wait);

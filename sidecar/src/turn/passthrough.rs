@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use toolcrib_dialect::{Reassembly, Reply, Request, SseEvent, SseParser, Usage};
 use toolcrib_mediation::{
@@ -18,13 +19,14 @@ use toolcrib_mediation::{
 };
 
 use crate::app::App;
+use crate::app::budgets::{ModelCallDenial, TokenCharge};
 use crate::history::{Bodies, Body, KeptBody};
 use crate::outbound::model::{
     AwaitedProvider, ModelError, ModelStream, ModelTimeouts, ProviderRequest, headers, next_chunk,
 };
 use crate::request::prepare::{ModelRequest, Preparation};
 use crate::request::record::{self, HUNG_UP, RequestEnd};
-use crate::request::response::{Head, ResponsePart};
+use crate::request::response::{Head, ResponsePart, SHOULD_RETRY};
 use crate::request::room::BodyRoom;
 use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::turn::drive::{DELIVERY, failure};
@@ -104,7 +106,22 @@ pub async fn pass(
         bounds,
         to_runner: &to_runner,
     };
+    if let Err(denial) = admit(&app, &request, prepared) {
+        let (passed, last) = denied(&request, denial);
+        record_end(&app, &request, &passage, passed, None);
+        return deliver(&request, last, &to_runner).await;
+    }
+    let mut charge = request
+        .operation
+        .is_answer()
+        .then(|| prepared.charge(&app))
+        .flatten();
     let (answered, waited) = asking.first_byte(&awaited, &mut access).await;
+    if let Ok(Err(error)) = &answered
+        && let Some(charge) = charge.take()
+    {
+        charge.failed(error);
+    }
     let (passed, last) = match answered {
         Ok(Ok(stream)) => {
             let mut relay = Relay {
@@ -142,7 +159,16 @@ pub async fn pass(
             (passed, None)
         }
     };
-    record_end(&app, &request, &passage, passed);
+    record_end(&app, &request, &passage, passed, charge);
+    deliver(&request, last, &to_runner).await;
+}
+
+/// Sends the last part of an answer.
+async fn deliver(
+    request: &ModelRequest,
+    last: Option<ResponsePart>,
+    to_runner: &mpsc::Sender<ResponsePart>,
+) {
     if let Some(last) = last
         && !matches!(
             tokio::time::timeout(DELIVERY, to_runner.send(last)).await,
@@ -154,6 +180,24 @@ pub async fn pass(
             "answer not delivered: the runner disconnected or read too slowly"
         );
     }
+}
+
+/// Checks the agent's budgets of tokens.
+fn admit(app: &App, request: &ModelRequest, prepared: &Preparation) -> Result<(), ModelCallDenial> {
+    if !request.operation.is_answer() {
+        return Ok(());
+    }
+    let budgets = &prepared.version.agent.budgets;
+    app.budgets.admit_model_call(budgets, Timestamp::now())
+}
+
+/// Answers for a request that a budget refuses.
+fn denied(request: &ModelRequest, denial: ModelCallDenial) -> (PassageEnd, Option<ResponsePart>) {
+    let wait = match denial {
+        ModelCallDenial::Exhausted(exhaustion) => exhaustion.short_wait(Timestamp::now()),
+        ModelCallDenial::Unwritten => None,
+    };
+    own_error(request, &denial.into(), wait, Duration::ZERO)
 }
 
 /// A request on its way to the providers.
@@ -226,8 +270,22 @@ impl Asking<'_> {
 }
 
 /// Writes the record of a request that has passed.
-fn record_end(app: &App, request: &ModelRequest, passage: &Passage, passed: PassageEnd) {
+fn record_end(
+    app: &App,
+    request: &ModelRequest,
+    passage: &Passage,
+    passed: PassageEnd,
+    charge: Option<TokenCharge>,
+) {
+    let received = passed.along.received;
     let (usage, called, kept) = passed.along.finish();
+    if let Some(mut charge) = charge {
+        charge.received(received);
+        match passed.error {
+            None => charge.reported(usage),
+            Some(_) => charge.reported_in_part(usage),
+        }
+    }
     let undeclared_calls = match &passage.declared {
         Some(declared) => undeclared(called, declared),
         None => Vec::new(),
@@ -418,6 +476,9 @@ fn own_error(
     let mut head = Head::new(error.status(), "application/json");
     if let Some(wait) = retry_after {
         head = head.with(RETRY_AFTER, &wait.as_secs().max(1).to_string());
+    } else if error.code == RunnerCode::QuotaExhausted {
+        // The next period begins too late for a client to wait for it.
+        head = head.with(SHOULD_RETRY, "false");
     }
     let body = error.body(request.dialect);
     last_word(
@@ -467,6 +528,8 @@ struct Along {
     events: Vec<SseEvent>,
     /// Names of calls, at most [`MAX_CALLS`].
     called: Vec<String>,
+    /// Bytes so far.
+    received: usize,
 }
 
 impl Along {
@@ -477,11 +540,13 @@ impl Along {
             parser: streamed.then(|| SseParser::new(MAX_EVENT)),
             events: Vec::new(),
             called: Vec::new(),
+            received: 0,
         }
     }
 
     fn read(&mut self, bytes: &[u8]) {
         self.kept.push(bytes);
+        self.received = self.received.saturating_add(bytes.len());
         let Some(parser) = &mut self.parser else {
             return;
         };

@@ -11,9 +11,9 @@ use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, method_name, why_not};
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
-    AgentName, AllowedBy, Authority, Catalog, ClawId, Effect, Event, LiveTool, ManagedCall,
-    PresentedTools, RateCounts, RunnerCode, ToolFailure, Turn, TurnConfig, alias, http_call,
-    http_method, target,
+    AgentName, AllowedBy, Authority, BudgetCounts, Catalog, ClawId, Effect, Event, LiveTool,
+    ManagedCall, PresentedTools, RateCounts, RunnerCode, ToolFailure, Turn, TurnConfig, alias,
+    http_call, http_method, target,
 };
 use toolcrib_rules::Rule;
 
@@ -109,7 +109,7 @@ pub fn call(
         namespace: agent.namespace.clone(),
     };
     let catalog = Catalog::load_for(&compilation.files.tools, agent.max_tier, agent_name);
-    let authority = Authority::new(Arc::new(catalog), None);
+    let authority = Authority::new(Arc::new(catalog), None).with_budgets(&agent.budgets);
     match turn_decision(&authority, claw_id, tool, arguments, now)? {
         TurnDecision::NotMediated => {
             let why = "the agent has no tool at all, so that its requests pass as they are";
@@ -124,13 +124,13 @@ pub fn call(
             let arguments = serde_json::from_str(call.arguments().get())
                 .context("the arguments as executed are not JSON")?;
             outcome.arguments = Some(arguments);
-            let rates = RateCounts::default();
+            let (rates, budgets) = (RateCounts::default(), BudgetCounts::default());
             for _ in 0..previous {
                 // One that is denied does not count.
-                authority.permits(&call, &rates, now).ok();
+                authority.permits(&call, &rates, &budgets, now).ok();
             }
             let sent = authority
-                .permits(&call, &rates, now)
+                .permits(&call, &rates, &budgets, now)
                 .map_err(|denied| (denied.code().to_string(), denied.to_string()))
                 .and_then(|live| {
                     let rule = live.allowed_by();

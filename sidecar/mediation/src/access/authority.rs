@@ -11,9 +11,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use toolcrib_manifest::{Floor, FloorRules, Tier};
-use toolcrib_rules::{Coverage, Rule};
+use toolcrib_manifest::{Budget, Floor, FloorRules, Tier};
+use toolcrib_rules::{Coverage, Exhaustion, Rule};
 
+use crate::access::budgets::BudgetCounts;
 use crate::access::rates::RateCounts;
 use crate::calls::call::ManagedCall;
 use crate::calls::outcome::{Certainty, ToolFailure, ToolOutcome, whole_seconds};
@@ -28,6 +29,7 @@ use crate::tools::rules::{AllowedBy, GrantRule};
 pub struct Authority {
     standing: Standing,
     offers: Offers,
+    budgets: Arc<[Budget]>,
 }
 
 /// The rules of the catalog that the link's allowlist leaves.
@@ -83,6 +85,12 @@ pub enum Denial {
         whole_seconds(*.wait)
     )]
     RateLimited { tool: String, wait: Duration },
+    #[error("{tool} was not called: {exhaustion}")]
+    Exhausted {
+        tool: String,
+        exhaustion: Exhaustion,
+        wait: Duration,
+    },
     #[error("{tool} has changed since it was presented")]
     Changed { tool: String },
     #[error("{tool} needs an approval, which is not available")]
@@ -104,15 +112,28 @@ impl Authority {
             None => Offers::Fixed(Arc::new(standing.offer(Timestamp::MIN))),
             Some(_) => Offers::Timed(Arc::default()),
         };
-        Self { standing, offers }
+        Self {
+            standing,
+            offers,
+            budgets: Arc::default(),
+        }
+    }
+
+    /// Limits the calls by the agent's budgets, too.
+    pub fn with_budgets(self, budgets: &[Budget]) -> Self {
+        Self {
+            budgets: budgets.into(),
+            ..self
+        }
     }
 
     /// Returns the tool if this call may run at this moment, and counts it against the rates of the rules
-    /// that it meets.
+    /// that it meets, and against the agent's budgets.
     pub fn permits(
         &self,
         call: &ManagedCall,
         rates: &RateCounts,
+        budgets: &BudgetCounts,
         now: Timestamp,
     ) -> Result<LiveTool, Denial> {
         let tool = || call.name().to_string();
@@ -134,7 +155,13 @@ impl Authority {
         if live.tier == Tier::Elevated {
             return Err(Denial::Elevated { tool: tool() });
         }
-        let (allowed_by, counted) = self.standing.rule_met(live, call, rates, now)?;
+        let permit = || self.standing.rule_met(live, call, rates, now);
+        let exhausted = |exhaustion: Exhaustion| Denial::Exhausted {
+            tool: tool(),
+            wait: exhaustion.wait(now),
+            exhaustion,
+        };
+        let (allowed_by, counted) = budgets.count_call(&self.budgets, now, permit, exhausted)?;
         Ok(LiveTool {
             tool: live.clone(),
             allowed_by,
@@ -340,6 +367,7 @@ impl Denial {
             | Denial::Elevated { .. } => ResultCode::PermissionDenied,
             Denial::Unmet { .. } => ResultCode::ConditionFailed,
             Denial::RateLimited { .. } => ResultCode::RateLimited,
+            Denial::Exhausted { .. } => ResultCode::QuotaExhausted,
             Denial::UnknownRequirement { .. } => ResultCode::UnsupportedRequirement,
         }
     }
@@ -349,7 +377,9 @@ impl From<Denial> for ToolFailure {
     fn from(denied: Denial) -> Self {
         let failure = ToolFailure::new(denied.code(), Certainty::NeverRan, denied.to_string());
         match denied {
-            Denial::RateLimited { wait, .. } => failure.after(wait),
+            Denial::RateLimited { wait, .. } | Denial::Exhausted { wait, .. } => {
+                failure.after(wait)
+            }
             Denial::Withdrawn { .. }
             | Denial::Closed { .. }
             | Denial::Unmet { .. }

@@ -261,6 +261,7 @@ impl ToolOutcome {
                     ResultCode::InvalidArguments,
                     ResultCode::ConditionFailed,
                     ResultCode::RateLimited,
+                    ResultCode::QuotaExhausted,
                 ];
                 codes.contains(&failure.code)
             }

@@ -65,6 +65,7 @@ pub(crate) fn order_result(code: ResultCode) -> String {
         | ResultCode::ConditionFailed
         | ResultCode::AmbiguousArguments
         | ResultCode::RateLimited
+        | ResultCode::QuotaExhausted
         | ResultCode::PermissionDenied
         | ResultCode::RetriesExhausted
         | ResultCode::ApprovalDenied
@@ -114,6 +115,7 @@ pub(crate) fn unknown_result(code: ResultCode, name: &str) -> String {
         | ResultCode::ConditionFailed
         | ResultCode::AmbiguousArguments
         | ResultCode::RateLimited
+        | ResultCode::QuotaExhausted
         | ResultCode::RetriesExhausted
         | ResultCode::ApprovalDenied
         | ResultCode::ApprovalTimeout

@@ -187,6 +187,8 @@ pub struct Turn {
     hidden: Vec<String>,
     trace: Vec<TraceRound>,
     interventions: Vec<String>,
+    /// The error of a turn that must end with its next reply, if the model calls a tool there.
+    last_chance: Option<RunnerError>,
     stream_began: bool,
     /// Time of the event that is being handled.
     now: Duration,
@@ -265,6 +267,7 @@ impl Turn {
             hidden: Vec::new(),
             trace: Vec::new(),
             interventions: Vec::new(),
+            last_chance: None,
             stream_began: false,
             now: Duration::ZERO,
             live,
@@ -279,6 +282,17 @@ impl Turn {
         let mut edits = self.edits.clone();
         edits.model = model.to_string();
         Ok(self.request.encode(&edits)?)
+    }
+
+    /// Makes the model call that is due the last one of the turn, without tools. If the model calls
+    /// one all the same, the turn ends with this error. Changes nothing before the first round: the
+    /// caller refuses the request then.
+    pub fn finish_with_next_reply(&mut self, error: RunnerError) {
+        if let State::AwaitingModel(purpose @ Purpose::Continue) = &mut self.state {
+            *purpose = Purpose::Finalize;
+            self.edits.tool_choice = ToolChoiceEdit::None;
+            self.last_chance = Some(error);
+        }
     }
 
     /// Time of [`Event::Deadline`], counted from the beginning of the turn.
@@ -406,10 +420,14 @@ impl Turn {
         let owned = round::owners(&reply, &self.presented);
         match (partition(owned), purpose) {
             (Partition::NoCalls, _) => self.answer(&reply),
-            (_, Purpose::Finalize) => self.fail(RunnerError::new(
-                RunnerCode::BudgetExhausted,
-                "the tool budget is exhausted and the model did not come to an answer",
-            )),
+            (_, Purpose::Finalize) => {
+                let error = self.last_chance.take().unwrap_or_else(|| {
+                    let what =
+                        "the tool budget is exhausted and the model did not come to an answer";
+                    RunnerError::new(RunnerCode::BudgetExhausted, what)
+                });
+                self.fail(error)
+            }
             (Partition::RunnerOwned(calls), _)
                 if calls.len() == 1 || !self.request.legacy_functions() =>
             {

@@ -127,22 +127,22 @@ fn authority_is_checked_at_dispatch() {
     let call = &calls[0];
     assert!(
         load(&file)
-            .permits(call, &RateCounts::default(), NOW)
+            .permits(call, &RateCounts::default(), &BudgetCounts::default(), NOW)
             .is_ok()
     );
     file.tools[1].input_schema = RawJson::from_text(r#"{"type":"object"}"#).unwrap();
     assert!(matches!(
-        load(&file).permits(call, &RateCounts::default(), NOW),
+        load(&file).permits(call, &RateCounts::default(), &BudgetCounts::default(), NOW),
         Err(Denial::Changed { .. })
     ));
     file.tools[1].extension.tier = Some("Elevated".into());
     assert!(matches!(
-        load(&file).permits(call, &RateCounts::default(), NOW),
+        load(&file).permits(call, &RateCounts::default(), &BudgetCounts::default(), NOW),
         Err(Denial::Withdrawn { .. })
     ));
     file.tools.remove(1);
     assert!(matches!(
-        load(&file).permits(call, &RateCounts::default(), NOW),
+        load(&file).permits(call, &RateCounts::default(), &BudgetCounts::default(), NOW),
         Err(Denial::Withdrawn { .. })
     ));
     // A floor takes tools away, and grants none.
@@ -164,12 +164,12 @@ fn authority_is_checked_at_dispatch() {
     };
     assert!(
         with(call.digest())
-            .permits(call, &RateCounts::default(), NOW)
+            .permits(call, &RateCounts::default(), &BudgetCounts::default(), NOW)
             .is_ok()
     );
     assert!(
         with("v1:other")
-            .permits(call, &RateCounts::default(), NOW)
+            .permits(call, &RateCounts::default(), &BudgetCounts::default(), NOW)
             .is_err()
     );
     assert_eq!(

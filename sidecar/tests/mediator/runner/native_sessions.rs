@@ -17,6 +17,7 @@ const CHANGED: &str = "notifications/tools/list_changed";
 fn floor(world: &World, seq: u64, tools: &[(&str, &str)]) {
     let tools = tools.iter();
     let answer = LinkDown {
+        budgets: Vec::new(),
         seq,
         want: None,
         floor: Some(Floor {

@@ -210,6 +210,7 @@ async fn a_cached_feed_is_dropped_when_the_service_refuses_it() {
 async fn a_withdrawn_feed_is_neither_shown_nor_fetched() {
     let mut world = world(Wire::CHAT, |desk| json!([tide(desk)]), |_| {}).await;
     let floor = |seq: u64, feeds: &[&str]| LinkDown {
+        budgets: Vec::new(),
         seq,
         want: None,
         floor: Some(Floor {

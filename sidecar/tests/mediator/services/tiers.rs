@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use toolcrib_manifest::Tier;
 use toolcrib_mediation::{
-    Certainty, ClawId, DirectCall, PresentedTools, RateCounts, ResultCode, ToolFailure,
+    BudgetCounts, Certainty, ClawId, DirectCall, PresentedTools, RateCounts, ResultCode,
+    ToolFailure,
 };
 use toolcrib_sidecar::outbound::tools::client::ToolClient;
 use toolcrib_sidecar::outbound::tools::granted::GrantedTool;
@@ -27,7 +28,12 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
     let call = call.start(Duration::ZERO).unwrap();
     let live = now
         .authority
-        .permits(&call, &RateCounts::default(), jiff::Timestamp::UNIX_EPOCH)
+        .permits(
+            &call,
+            &RateCounts::default(),
+            &BudgetCounts::default(),
+            jiff::Timestamp::UNIX_EPOCH,
+        )
         .unwrap();
     let context = ToolContext {
         arguments: call.arguments(),

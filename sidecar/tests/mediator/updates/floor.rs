@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{AgentPresence, Floor, LinkDown, Policy, Streaming, ToolsFile};
 use toolcrib_mediation::{
-    Authority, Catalog, ClawId, Effect, Event, ManagedCall, NameOwner, PresentedTools, RateCounts,
-    Turn, TurnConfig,
+    Authority, BudgetCounts, Catalog, ClawId, Effect, Event, ManagedCall, NameOwner,
+    PresentedTools, RateCounts, Turn, TurnConfig,
 };
 use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
@@ -128,6 +128,7 @@ impl GrantedItems {
 
     fn answer(given: Option<&GrantedItems>, seq: u64) -> LinkDown {
         LinkDown {
+            budgets: Vec::new(),
             seq,
             want: None,
             floor: given.map(|given| Floor {
@@ -227,7 +228,12 @@ fn effective(now: &EffectiveConfig) -> BTreeSet<String> {
     for call in CALLS.iter() {
         if now
             .authority
-            .permits(call, &RateCounts::default(), jiff::Timestamp::UNIX_EPOCH)
+            .permits(
+                call,
+                &RateCounts::default(),
+                &BudgetCounts::default(),
+                jiff::Timestamp::UNIX_EPOCH,
+            )
             .is_ok()
         {
             may.insert(format!("call {} {}", call.name(), call.digest()));

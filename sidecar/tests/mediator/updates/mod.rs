@@ -1,5 +1,6 @@
 //! New files and answers of the link under a running mediator.
 
+mod budgets;
 mod fixtures;
 mod floor;
 pub mod link;

@@ -39,6 +39,7 @@ fn answer(seq: u64, agent: AgentPresence) -> LinkDown {
         AgentPresence::Deleted => None,
     };
     LinkDown {
+        budgets: Vec::new(),
         seq,
         want: None,
         floor,
