@@ -64,6 +64,7 @@ impl Mediator {
             status: LinkStatus::default(),
             models: Arc::new(ModelClient::new(metrics)),
             outages: Arc::default(),
+            budgets: Arc::default(),
             outbound: Arc::new(outbound),
             token_file: token_file.path().to_owned(),
             epoch: pod,

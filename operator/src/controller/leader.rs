@@ -29,6 +29,7 @@ use super::queue::work::Work;
 use super::queue::{Completion, Step};
 use super::reconcile::{explain, panicked, publish, reconcile, reported};
 use super::refresh;
+use super::status::budgets::sums;
 use super::status::counted;
 use crate::certificates::rotate::{self, CertificateTargets};
 use crate::claw::serve::{self as claw, ClawApi};
@@ -136,6 +137,8 @@ fn begin_agents(context: &Context) {
             let status = agent.status();
             let usage = status.as_ref().and_then(|status| status.usage.as_ref());
             context.link.reports().begin(&key, &counted(usage));
+            let budgets = status.iter().flat_map(|status| &status.budgets);
+            context.link.budgets().begin(&key, sums(budgets));
             agents.push(key);
         }
     }

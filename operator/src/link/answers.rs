@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use toolcrib_compile::{ObjectRef, takes_away};
-use toolcrib_manifest::{AgentPresence, Floor, Want};
+use toolcrib_manifest::{AgentPresence, BudgetUse, Floor, Want};
 
 use crate::compressed::CompressedText;
 
@@ -90,11 +90,13 @@ struct EncodedLinkDown<'a> {
     want: Option<&'a Want>,
     floor: Option<Box<RawValue>>,
     agent: AgentPresence,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    budgets: &'a [BudgetUse],
 }
 
 impl Answer {
-    /// Returns the body of the response.
-    pub fn body(&self) -> Vec<u8> {
+    /// Returns the body of the response to one pod. `budgets`: what the agent's other pods have used.
+    pub fn body(&self, budgets: &[BudgetUse]) -> Vec<u8> {
         let floor = self.access.floor();
         let down = EncodedLinkDown {
             seq: self.seq,
@@ -106,6 +108,7 @@ impl Answer {
                 Access::Allowed(_) => AgentPresence::Present,
                 Access::Suspended | Access::Deleted => AgentPresence::Deleted,
             },
+            budgets,
         };
         serde_json::to_vec(&down).expect("strings and numbers are JSON")
     }
@@ -260,7 +263,7 @@ mod tests {
     }
 
     fn down(receiver: &watch::Receiver<LatestAnswer>) -> Option<LinkDown> {
-        let body = receiver.borrow().as_ref()?.body();
+        let body = receiver.borrow().as_ref()?.body(&[]);
         Some(serde_json::from_slice(&body).expect("a mediator decodes the answer"))
     }
 
@@ -350,6 +353,7 @@ mod tests {
                 want: None,
                 floor: Some(floor(&["a"])),
                 agent: AgentPresence::Present,
+                budgets: Vec::new(),
             }
         );
     }

@@ -11,6 +11,7 @@
 //! operator waits for a mediator.
 
 pub mod answers;
+pub mod budgets;
 pub mod long_polls;
 pub mod reports;
 pub mod review;

@@ -15,7 +15,7 @@ use toolcrib_manifest::{
 
 /// Limit of a counter. Many JSON parsers cannot represent larger integers, and past 2^63 the API
 /// server refuses the whole status.
-const MOST: u64 = (1 << 53) - 1;
+pub(super) const MOST: u64 = (1 << 53) - 1;
 /// Most that a mediator's clock may be ahead. A last call in the future would hide all later calls.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
@@ -345,6 +345,7 @@ mod tests {
                 calls,
                 ..Usage::default()
             },
+            budgets: Vec::new(),
         }
     }
 

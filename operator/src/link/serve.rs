@@ -225,7 +225,9 @@ async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusa
     pod(link, &bearer)?;
     let answer = answers.borrow();
     let answer = answer.as_ref().ok_or(Refusal::NotCompiled)?;
-    Ok(answer.body())
+    let now = jiff::Timestamp::now();
+    let budgets = link.state.budgets().of_others(&agent, &bearer.uid, now);
+    Ok(answer.body(&budgets))
 }
 
 /// Reads the report, and drops its bytes.

@@ -1,6 +1,6 @@
 //! The link's state while this replica leads: answers, reports and open revocations.
 //!
-//! Here: [`Answers`], [`Reports`] and [`Revocations`], and the metrics of their changes. Not here:
+//! Here: [`Answers`], [`Reports`], [`BudgetSums`] and [`Revocations`], and the metrics of their changes. Not here:
 //! connections and authentication ([`super::serve`]).
 
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{Floor, LinkUp, Want};
 
 use super::answers::{Access, Answers, LatestAnswer};
+use super::budgets::BudgetSums;
 use super::reports::{ReportChange, Reports, Sender};
 use super::revocations::Revocations;
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ use crate::metrics::Metrics;
 pub struct State {
     answers: Answers,
     reports: Mutex<Reports>,
+    budgets: Mutex<BudgetSums>,
     revocations: Mutex<Revocations>,
     metrics: Metrics,
 }
@@ -31,6 +33,7 @@ impl State {
         Self {
             answers: Answers::default(),
             reports: Mutex::default(),
+            budgets: Mutex::default(),
             revocations: Mutex::default(),
             metrics,
         }
@@ -40,6 +43,7 @@ impl State {
     /// numbered above `seq`.
     pub fn begin(&self, seq: u64) {
         *self.reports() = Reports::default();
+        *self.budgets() = BudgetSums::default();
         self.revocations(|open| {
             *open = Revocations::default();
             Vec::new()
@@ -55,6 +59,10 @@ impl State {
 
     pub fn reports(&self) -> MutexGuard<'_, Reports> {
         self.reports.lock()
+    }
+
+    pub fn budgets(&self) -> MutexGuard<'_, BudgetSums> {
+        self.budgets.lock()
     }
 
     /// Publishes what an agent's mediators may use of their loaded files. `since` is the time of
@@ -91,11 +99,13 @@ impl State {
 
     pub fn pod_gone(&self, uid: &str) {
         self.reports().remove_pod(uid);
+        self.budgets().remove_pod(uid);
         self.revocations(|open| open.remove_pod(uid, Instant::now()));
     }
 
     pub fn agent_gone(&self, agent: &ObjectRef) {
         self.reports().forget_agent(agent);
+        self.budgets().forget_agent(agent);
     }
 
     /// Returns a receiver of the agent's answers. See [`Answers::subscribe`].
@@ -105,11 +115,15 @@ impl State {
 
     /// Records a report of a mediator.
     pub(super) fn report(&self, sender: &Sender, up: &LinkUp) -> ReportChange {
-        let (change, pods) = {
+        let at = jiff::Timestamp::now();
+        let (mut change, pods) = {
             let mut reports = self.reports();
-            let change = reports.merge(sender, up, jiff::Timestamp::now());
+            let change = reports.merge(sender, up, at);
             (change, reports.pods())
         };
+        let mut budgets = self.budgets();
+        change.state |= budgets.merge(&sender.agent, &sender.uid, &up.budgets, at);
+        drop(budgets);
         self.metrics.link_pods.set(gauge(pods));
         let now = Instant::now();
         self.revocations(|open| open.acknowledge(&sender.agent, &sender.uid, up.seen, now));

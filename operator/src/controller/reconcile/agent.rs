@@ -26,6 +26,7 @@ use crate::controller::context::Context;
 use crate::controller::queue::Completion;
 use crate::controller::queue::pending_since::Attempt;
 use crate::controller::queue::work::Work;
+use crate::controller::status::budgets::sums;
 use crate::controller::status::counted;
 use crate::link::answers::Access;
 use crate::objects::decode::DecodedObject;
@@ -78,6 +79,8 @@ pub(super) async fn agent(
     let before = stored.status();
     let usage = before.as_ref().and_then(|status| status.usage.as_ref());
     context.link.reports().begin(key, &counted(usage));
+    let budgets = before.iter().flat_map(|status| &status.budgets);
+    context.link.budgets().begin(key, sums(budgets));
 
     let Some((compiled, known)) = compiled(context, work, synced, attempt).await else {
         return Ok(Completion::Settled);

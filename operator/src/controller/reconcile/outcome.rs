@@ -23,7 +23,7 @@ use crate::controller::context::Context;
 use crate::controller::context::memory::Memory;
 use crate::controller::queue::Completion;
 use crate::controller::queue::work::{Work, WorkKind};
-use crate::controller::status::{AgentFacts, WriteOutcome, counted};
+use crate::controller::status::{AgentFacts, WriteOutcome, budgets, counted};
 use crate::controller::write::apply::ApplyError;
 use crate::link::reports::ReportChange;
 
@@ -74,6 +74,15 @@ pub(super) async fn report(
         usage_wait(context, key)
     };
     let write_usage = usage != shown && usage_wait.is_zero();
+    let now = Timestamp::now();
+    let used = {
+        let mut sums = context.link.budgets();
+        sums.limit(key, &compiled.files.agent.budgets);
+        sums.of(key, now)
+    };
+    let budgets = budgets::budgets(&compiled.files.agent.budgets, &used, now);
+    let shown_budgets = before.map_or(&[][..], |status| &status.budgets);
+    let write_budgets = write_usage || budgets::is_urgent(shown_budgets, &budgets);
 
     let (tools, withheld) = match &result.materialized {
         Some(materialized) => materialized.given(compiled),
@@ -115,6 +124,7 @@ pub(super) async fn report(
         written: written(&result.errors),
         pods,
         usage: write_usage.then(|| usage.clone()),
+        budgets: write_budgets.then_some(budgets),
         created: created(agent),
     };
     // Written first: if the status fails, the next attempt would find the token unchanged.

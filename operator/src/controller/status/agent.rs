@@ -11,7 +11,7 @@ use toolcrib_compile::{
     ObjectRef, Severity, Subject, ToolSummary, WithheldItem, all_not_accepted,
 };
 use toolcrib_crds::{
-    AgentStatus, ConditionStatus, ConditionType, Egress, FeedStatus, GrantName, Mode,
+    AgentStatus, BudgetStatus, ConditionStatus, ConditionType, Egress, FeedStatus, GrantName, Mode,
     NetworkStatus, StateReason, Tier, ToolStatus, WithheldStatus,
 };
 use toolcrib_manifest::{Digests, Suspension, Usage};
@@ -47,6 +47,8 @@ pub struct AgentFacts<'a> {
     pub pods: Vec<PodState>,
     /// `None` if usage is not to be written this time.
     pub usage: Option<Usage>,
+    /// `None` if the budgets are not to be written this time.
+    pub budgets: Option<Vec<BudgetStatus>>,
     /// Creation time of the Agent, at which counting began.
     pub created: Option<Timestamp>,
 }
@@ -100,6 +102,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
             facts.usage.as_ref(),
             facts.created.unwrap_or(now),
         ),
+        budgets: facts.budgets.clone().unwrap_or(before.budgets),
         conditions: before.conditions,
     };
     // After a failed write, the digests stay those of the last complete write.
@@ -372,6 +375,7 @@ mod tests {
             written: WriteOutcome::Done,
             pods: Vec::new(),
             usage: None,
+            budgets: None,
             created: None,
         }
     }

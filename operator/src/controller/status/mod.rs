@@ -1,6 +1,7 @@
 //! Computes the status of every kind from the facts and the previous status. Pure.
 //!
-//! Reading order: [`condition`] (shared by every kind), [`written`], [`pods`], [`usage`], [`agent`];
+//! Reading order: [`condition`] (shared by every kind), [`written`], [`pods`], [`usage`], [`budgets`],
+//! [`agent`];
 //! [`changes`] (Events); [`others`] (the other kinds). Not here:
 //! gathering the facts, and writing status.
 //!
@@ -8,6 +9,7 @@
 //! this module; the link truncates the texts of mediators.
 
 mod agent;
+pub mod budgets;
 mod changes;
 mod condition;
 mod others;

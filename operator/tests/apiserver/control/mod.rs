@@ -1,5 +1,6 @@
-//! The controller over time: faults at every write, its lease, the link, claw-api, other namespaces.
+//! The controller over time: faults at every write, its lease, the link, budgets, claw-api, other namespaces.
 
+mod budgets;
 mod claw;
 mod crash_points;
 mod credentials;

@@ -70,16 +70,26 @@ pub async fn token(harness: &Harness, pod: &Pod, audience: &str) -> String {
 
 /// Sends a report of the pod's mediator with this usage, and waits until it is accepted.
 pub async fn report(harness: &Harness, pod: &Pod, agent: &str, usage: Value) {
+    let body = json!({"epoch": "e", "version": "0", "usage": usage});
+    answered(harness, pod, agent, body).await;
+}
+
+/// Sends a report of the pod's mediator until it is accepted; returns the answer.
+pub async fn answered(harness: &Harness, pod: &Pod, agent: &str, report: Value) -> Value {
     let files = harness.files(agent, "its files", |_| true).await;
     let token = token(harness, pod, AUDIENCE).await;
     let link = &files["agent.json"]["link"];
     let http = harness.https("link", harness.link, &link["ca"]);
     let url = format!("{}/v1/link", link["url"].as_str().unwrap());
-    let body = json!({"epoch": "e", "version": "0", "usage": usage}).to_string();
+    let body = report.to_string();
     harness
         .eventually("the report is taken", || async {
-            let answer = http.post(&url).bearer_auth(&token).body(body.clone());
-            (answer.send().await.unwrap().status() == 200).then_some(())
+            let request = http.post(&url).bearer_auth(&token).body(body.clone());
+            let answer = request.send().await.unwrap();
+            if answer.status() != 200 {
+                return None;
+            }
+            serde_json::from_str(&answer.text().await.unwrap()).unwrap()
         })
-        .await;
+        .await
 }
