@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use toolcrib_compile::Compilation;
-use toolcrib_crds::{Agent, AgentStatus, ConditionType, NOTHING_WRITTEN, StateReason};
+use toolcrib_crds::{
+    Agent, AgentStatus, BudgetStatus, ConditionType, NOTHING_WRITTEN, StateReason,
+};
 
 use crate::cluster::PodFacts;
 use crate::print;
@@ -27,6 +29,9 @@ pub(super) struct ClusterState {
     pub(super) compiled: ManifestState,
     pub(super) conditions: Vec<ConditionLine>,
     pub(super) pods: Vec<PodLine>,
+    /// What the status says of budgets.
+    #[serde(skip)]
+    pub(super) budgets: Vec<BudgetStatus>,
     /// The items that the status lists as withheld, by name; none while its manifest is the one
     /// compiled here.
     #[serde(skip)]
@@ -130,6 +135,7 @@ pub(super) fn in_cluster(objects: &Objects, compilation: &Compilation) -> Option
         conditions: conditions.collect(),
         pods: own.map(|pod| pod_line(pod, agent)).collect(),
         withheld,
+        budgets: status.budgets,
     })
 }
 

@@ -1,6 +1,7 @@
 //! `explain`: the object that gives an agent a tool, or the reason for withholding it; in a
 //! cluster, also the state of its pods.
 
+mod budgets;
 mod in_cluster;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::{
     print,
     sources::{self, ObjectScope, Objects},
 };
+use budgets::{BudgetLine, budgets};
 use in_cluster::{
     ClusterState, ConditionLine, WithheldItem, cluster_text, in_cluster, withheld_lines,
 };
@@ -44,6 +46,8 @@ struct Explanation<'a> {
     tools: Vec<GivenTool>,
     feeds: Vec<String>,
     providers: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    budgets: Vec<BudgetLine>,
     /// The globs of policies that models must match, for an agent that lists no models.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     models_matching: &'a [Vec<String>],
@@ -123,6 +127,10 @@ fn explanation(
             .keys()
             .map(String::as_str)
             .collect(),
+        budgets: budgets(
+            &compilation.files.agent.budgets,
+            cluster.as_ref().map_or(&[], |cluster| &cluster.budgets),
+        ),
         models_matching: compilation
             .files
             .agent
@@ -195,6 +203,7 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
         .map(|feed| format!("feed {feed}"))
         .collect();
     lines.extend(tried_out_lines(&explanation.tools));
+    lines.extend(explanation.budgets.iter().map(BudgetLine::text));
     if !explanation.models_matching.is_empty() {
         let lists = explanation.models_matching.iter();
         let lists: Vec<String> = lists.map(|globs| globs.join(", ")).collect();
