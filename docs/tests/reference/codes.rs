@@ -86,6 +86,10 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
             "the model called tools for more than `policy.maxRounds` rounds",
             "raise it, or look in the record for a loop",
         ),
+        RunnerCode::QuotaExhausted => (
+            "a budget of tokens is used up; the text says which, and when its next period begins",
+            "wait, or raise `spec.budgets` of the Agent, of the ToolDefaults or of the ClusterToolPolicy; `status.budgets` has what is used",
+        ),
         RunnerCode::NoUsableKey => (
             "every key of the provider is exhausted, refused, or cooling down; the text names the provider, the reason and the status",
             "`refused its key`: the provider's Secret has a wrong key; otherwise the provider's account, or try again later",
@@ -155,6 +159,9 @@ fn result(code: ResultCode) -> &'static str {
         }
         ResultCode::RateLimited => {
             "the tool was called as often as it is granted; the text says when the next call is allowed"
+        }
+        ResultCode::QuotaExhausted => {
+            "a budget of calls is used up; the text says which, and when its next period begins"
         }
         ResultCode::PermissionDenied => {
             "the tool is not, or no longer, allowed; or its tier needs an approval"
