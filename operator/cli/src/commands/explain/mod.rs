@@ -423,6 +423,7 @@ mod tests {
             }
         });
         ClusterState {
+            budgets: Vec::new(),
             compiled,
             conditions: conditions.collect(),
             pods: Vec::new(),
@@ -433,6 +434,7 @@ mod tests {
     fn text_of(refused: Option<&str>, cluster: ClusterState) -> String {
         let agent = ObjectRef::new("pond", "otter");
         let explanation = Explanation {
+            budgets: Vec::new(),
             agent: &agent,
             mode: Mode::Mediated,
             native: false,
