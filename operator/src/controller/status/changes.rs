@@ -3,9 +3,8 @@
 //! Here: tools gained and lost, rotated credentials, and recovery, from two statuses of an Agent.
 //! Not here: findings, which become Warning Events, and writing Events.
 //!
-//! Invariant: equal statuses give no Event, so a restart gives none.
-
-use std::collections::BTreeSet;
+//! Invariants: equal statuses give no Event, so a restart gives none. A status lists the first tools
+//! only, so an Event names a tool only if both lists reach as far as its name.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use toolcrib_crds::{AgentStatus, ConditionStatus, ConditionType, StateReason};
@@ -25,14 +24,14 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
     let nothing = AgentStatus::default();
     let before = before.unwrap_or(&nothing);
     let mut notices = Vec::new();
-    let (had, has) = (names(before), names(after));
-    if let Some(list) = listed(has.difference(&had)) {
+    let (had, has) = (Listed::tools(before), Listed::tools(after));
+    if let Some(list) = has.not_in(&had, "more") {
         notices.push(Notice {
             reason: "ToolsGained",
             note: format!("added tools: {list}"),
         });
     }
-    if let Some(list) = listed(had.difference(&has)) {
+    if let Some(list) = had.not_in(&has, "fewer") {
         notices.push(Notice {
             reason: "ToolsLost",
             note: format!("removed tools: {list}"),
@@ -69,13 +68,64 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
     notices
 }
 
-fn names(status: &AgentStatus) -> BTreeSet<&str> {
-    status.tools.iter().map(|tool| &*tool.name).collect()
+/// The tools of a status: the first names in their order, and the number of all.
+struct Listed<'a> {
+    names: Vec<&'a str>,
+    count: usize,
 }
 
-fn listed<'a>(names: impl Iterator<Item = &'a &'a str>) -> Option<String> {
-    let all: Vec<&str> = names.copied().collect();
-    let (named, others) = all.split_at(all.len().min(NAMED));
+impl<'a> Listed<'a> {
+    fn tools(status: &'a AgentStatus) -> Self {
+        let mut names: Vec<&str> = status.tools.iter().map(|tool| &*tool.name).collect();
+        names.sort_unstable_by_key(|name| place(name));
+        let count = status.tool_count.unwrap_or_default();
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Self {
+            count: count.max(names.len()),
+            names,
+        }
+    }
+
+    /// The last name up to which all names are known; `None` if all names are known.
+    fn end(&self) -> Option<&'a str> {
+        let last = self.names.last().copied();
+        last.filter(|_| self.names.len() < self.count)
+    }
+
+    /// The names up to `end`.
+    fn up_to(&self, end: Option<&str>) -> &[&'a str] {
+        let known = |end: &str| self.names.partition_point(|name| place(name) <= place(end));
+        &self.names[..end.map_or(self.names.len(), known)]
+    }
+
+    /// Words for the names that `other` does not have. `compared`: the word for a number that is
+    /// greater here than there.
+    fn not_in(&self, other: &Self, compared: &str) -> Option<String> {
+        let ends = [self.end(), other.end()].into_iter().flatten();
+        let end = ends.min_by_key(|name| place(name));
+        let (here, there) = (self.up_to(end), other.up_to(end));
+        let has = |name: &&&str| {
+            there
+                .binary_search_by_key(&place(name), |it| place(it))
+                .is_ok()
+        };
+        let named = named(here.iter().filter(|name| !has(name)).copied().collect());
+        let unnamed = (self.count - here.len()).saturating_sub(other.count - there.len());
+        let counted = end.filter(|_| unnamed > 0).map(|end| {
+            format!("{unnamed} {compared} after {end}, where the status does not list all")
+        });
+        let parts: Vec<String> = named.into_iter().chain(counted).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
+/// The place of a tool in the order of a status: by the surface's name, then by its own.
+fn place(name: &str) -> (&str, &str) {
+    name.split_once('.').unwrap_or((name, ""))
+}
+
+fn named(names: Vec<&str>) -> Option<String> {
+    let (named, others) = names.split_at(names.len().min(NAMED));
     match (named, others) {
         ([], _) => None,
         (named, []) => Some(named.join(", ")),
@@ -112,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    fn status(tools: &[&str], revision: &str, ready: (&str, &str)) -> AgentStatus {
+    fn status(tools: &[impl serde::Serialize], revision: &str, ready: (&str, &str)) -> AgentStatus {
         let tools: Vec<_> = tools
             .iter()
             .map(|name| {
@@ -196,10 +246,79 @@ mod tests {
 
     #[test]
     fn a_long_list_of_tools_is_truncated() {
-        let many: Vec<String> = (10..30).map(|number| format!("reed.t{number}")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        let after = status(&many, "c1", ("True", "Ready"));
+        let after = status(&numbered(10..30), "c1", ("True", "Ready"));
         let note = &notices(None, &after)[0].note;
         assert!(note.ends_with("reed.t17 and 12 more"), "{note}");
+    }
+
+    fn numbered(numbers: std::ops::Range<u32>) -> Vec<String> {
+        numbers.map(|number| format!("reed.t{number}")).collect()
+    }
+
+    /// The status of an agent with these tools: it lists the first 64.
+    fn first_listed(tools: &[String]) -> AgentStatus {
+        let mut status = status(&tools[..tools.len().min(64)], "c1", ("True", "Ready"));
+        status.tool_count = u32::try_from(tools.len()).ok();
+        status
+    }
+
+    #[test]
+    fn a_tool_that_a_longer_list_pushes_out_is_not_lost() {
+        let check = |before: &[String], after: &[String], expected: &[&str]| {
+            super::tests::check(Some(&first_listed(before)), &first_listed(after), expected);
+        };
+        let old = numbered(100..164);
+        let new = [vec!["reed.a".to_owned()], old.clone()].concat();
+        check(&old, &new, &["ToolsGained: added tools: reed.a"]);
+        check(&new, &old, &["ToolsLost: removed tools: reed.a"]);
+
+        // The first ten of seventy are lost, and then the last ten.
+        let many = numbered(100..170);
+        check(
+            &many,
+            &many[10..],
+            &[
+                "ToolsLost: removed tools: reed.t100, reed.t101, reed.t102, reed.t103, reed.t104, \
+               reed.t105, reed.t106, reed.t107 and 2 more",
+            ],
+        );
+        check(
+            &many,
+            &many[..60],
+            &[
+                "ToolsLost: removed tools: reed.t160, reed.t161, reed.t162, reed.t163; 6 fewer \
+               after reed.t163, where the status does not list all",
+            ],
+        );
+        check(
+            &many[..60],
+            &many,
+            &[
+                "ToolsGained: added tools: reed.t160, reed.t161, reed.t162, reed.t163; 6 more \
+               after reed.t163, where the status does not list all",
+            ],
+        );
+        check(
+            &many[..66],
+            &many,
+            &[
+                "ToolsGained: added tools: 4 more after reed.t163, where the status does not list all",
+            ],
+        );
+    }
+
+    /// A status has the tools of surface `reed` before those of `reed-bed`.
+    #[test]
+    fn a_shared_beginning_of_surface_names_keeps_the_order_of_the_status() {
+        let before: Vec<String> = numbered(100..164);
+        let mut after = before.clone();
+        after.push("reed-bed.look".to_owned());
+        super::tests::check(
+            Some(&first_listed(&before)),
+            &first_listed(&after),
+            &[
+                "ToolsGained: added tools: 1 more after reed.t163, where the status does not list all",
+            ],
+        );
     }
 }
