@@ -1,10 +1,11 @@
 //! Computes the Normal Events of a status change.
 //!
-//! Here: tools gained and lost, rotated credentials, and recovery, from two statuses of an Agent.
+//! Here: tools and feeds gained and lost, and rotated credentials, from two statuses of an Agent;
+//! recovery, from the conditions of any kind.
 //! Not here: findings, which become Warning Events, and writing Events.
 //!
 //! Invariants: equal statuses give no Event, so a restart gives none. A status lists the first tools
-//! only, so an Event names a tool only if both lists reach as far as its name.
+//! and feeds only, so an Event names one only if both lists reach as far as its name.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use toolcrib_crds::{AgentStatus, ConditionStatus, ConditionType, StateReason};
@@ -24,18 +25,32 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
     let nothing = AgentStatus::default();
     let before = before.unwrap_or(&nothing);
     let mut notices = Vec::new();
-    let (had, has) = (Listed::tools(before), Listed::tools(after));
-    if let Some(list) = has.not_in(&had, "more") {
-        notices.push(Notice {
-            reason: "ToolsGained",
-            note: format!("added tools: {list}"),
-        });
-    }
-    if let Some(list) = had.not_in(&has, "fewer") {
-        notices.push(Notice {
-            reason: "ToolsLost",
-            note: format!("removed tools: {list}"),
-        });
+    for (had, has, what, gained, lost) in [
+        (
+            Listed::tools(before),
+            Listed::tools(after),
+            "tools",
+            "ToolsGained",
+            "ToolsLost",
+        ),
+        (
+            Listed::feeds(before),
+            Listed::feeds(after),
+            "feeds",
+            "FeedsGained",
+            "FeedsLost",
+        ),
+    ] {
+        let added = has.not_in(&had, "more");
+        let removed = had.not_in(&has, "fewer");
+        notices.extend(added.map(|list| Notice {
+            reason: gained,
+            note: format!("added {what}: {list}"),
+        }));
+        notices.extend(removed.map(|list| Notice {
+            reason: lost,
+            note: format!("removed {what}: {list}"),
+        }));
     }
     let rotated = before.credentials_revision.is_some()
         && before.credentials_revision != after.credentials_revision
@@ -57,18 +72,24 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
             note: "no pod reports a service without an answer any more".to_owned(),
         });
     }
-    if let Some(reason) = not_ready(before)
-        && not_ready(after).is_none()
-    {
-        notices.push(Notice {
-            reason: "Recovered",
-            note: format!("Ready again; the previous reason was {reason}"),
-        });
-    }
+    notices.extend(recovered(&before.conditions, &after.conditions));
     notices
 }
 
-/// The tools of a status: the first names in their order, and the number of all.
+/// The Event of an object of any kind whose `Ready` goes from False to True. Without it, the last
+/// Event of the object would be the Warning.
+pub(super) fn recovered(before: &[Condition], after: &[Condition]) -> Option<Notice> {
+    let is = |condition: &&Condition, status: ConditionStatus| condition.status == status.as_str();
+    let ready = |conditions| condition(conditions, ConditionType::Ready);
+    let earlier = ready(before).filter(|it| is(it, ConditionStatus::False))?;
+    ready(after).filter(|it| is(it, ConditionStatus::True))?;
+    Some(Notice {
+        reason: "Recovered",
+        note: format!("Ready again; the previous reason was {}", earlier.reason),
+    })
+}
+
+/// The tools or feeds of a status: the first names in their order, and the number of all.
 struct Listed<'a> {
     names: Vec<&'a str>,
     count: usize,
@@ -76,10 +97,19 @@ struct Listed<'a> {
 
 impl<'a> Listed<'a> {
     fn tools(status: &'a AgentStatus) -> Self {
-        let mut names: Vec<&str> = status.tools.iter().map(|tool| &*tool.name).collect();
+        let names = status.tools.iter().map(|tool| &*tool.name);
+        Self::new(names, status.tool_count)
+    }
+
+    fn feeds(status: &'a AgentStatus) -> Self {
+        let names = status.feeds.iter().map(|feed| &*feed.name);
+        Self::new(names, status.feed_count)
+    }
+
+    fn new(names: impl Iterator<Item = &'a str>, count: Option<u32>) -> Self {
+        let mut names: Vec<&str> = names.collect();
         names.sort_unstable_by_key(|name| place(name));
-        let count = status.tool_count.unwrap_or_default();
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let count = usize::try_from(count.unwrap_or_default()).unwrap_or(usize::MAX);
         Self {
             count: count.max(names.len()),
             names,
@@ -119,9 +149,10 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// The place of a tool in the order of a status: by the surface's name, then by its own.
+/// The place of `surface.tool` or `surface/feed` in the order of a status: by the surface's name, then
+/// by its own.
 fn place(name: &str) -> (&str, &str) {
-    name.split_once('.').unwrap_or((name, ""))
+    name.split_once(['.', '/']).unwrap_or((name, ""))
 }
 
 fn named(names: Vec<&str>) -> Option<String> {
@@ -135,25 +166,19 @@ fn named(names: Vec<&str>) -> Option<String> {
 
 /// Whether the condition Ready has this reason.
 fn has_reason(status: &AgentStatus, reason: StateReason) -> bool {
-    let ready = condition(status, ConditionType::Ready);
+    let ready = condition(&status.conditions, ConditionType::Ready);
     ready.is_some_and(|ready| ready.reason == reason.as_str())
 }
 
 /// Whether every pod has reported that it has the current files. A new leader knows no report yet.
 fn is_in_force(status: &AgentStatus) -> bool {
-    let in_force = condition(status, ConditionType::InForce);
+    let in_force = condition(&status.conditions, ConditionType::InForce);
     in_force.is_some_and(|in_force| in_force.status == ConditionStatus::True.as_str())
 }
 
-fn condition(status: &AgentStatus, type_: ConditionType) -> Option<&Condition> {
-    let mut conditions = status.conditions.iter();
+fn condition(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
+    let mut conditions = conditions.iter();
     conditions.find(|condition| condition.type_ == type_.as_str())
-}
-
-/// The reason why an Agent is not Ready; `None` if it is Ready, or nothing is known.
-fn not_ready(status: &AgentStatus) -> Option<&str> {
-    let ready = condition(status, ConditionType::Ready)?;
-    (ready.status == ConditionStatus::False.as_str()).then_some(&*ready.reason)
 }
 
 #[cfg(test)]
@@ -242,6 +267,47 @@ mod tests {
             &[],
         );
         check(Some(&down), &reported("NoPods"), &[]);
+    }
+
+    #[test]
+    fn feeds_give_events_of_their_own() {
+        let with = |names: &[&str]| {
+            let grant = json!({"kind": "ToolGrant", "name": "g", "namespace": "pond"});
+            let feed = |name| json!({"name": name, "grant": grant, "credential": "None"});
+            AgentStatus {
+                feeds: serde_json::from_value(names.iter().map(feed).collect()).expect("feeds"),
+                ..status(&["reed.look"], "c1", ("True", "Ready"))
+            }
+        };
+        let check = |before: &[&str], after: &[&str], expected: &[&str]| {
+            super::tests::check(Some(&with(before)), &with(after), expected);
+        };
+        check(
+            &[],
+            &["reed/tide"],
+            &["FeedsGained: added feeds: reed/tide"],
+        );
+        check(
+            &["reed/news", "reed/tide"],
+            &["reed/news"],
+            &["FeedsLost: removed feeds: reed/tide"],
+        );
+    }
+
+    #[test]
+    fn only_ready_from_false_to_true_is_a_recovery() {
+        let conditions = |status_of: &str| status(&[""; 0], "c1", (status_of, "Of")).conditions;
+        let words = ["True", "False", "Unknown"];
+        for (before, after) in words
+            .iter()
+            .flat_map(|before| words.map(|after| (*before, after)))
+        {
+            let found = recovered(&conditions(before), &conditions(after));
+            let expected = (before, after) == ("False", "True");
+            assert_eq!(found.is_some(), expected, "{before} {after}");
+        }
+        assert_eq!(recovered(&[], &conditions("True")), None);
+        assert_eq!(recovered(&conditions("False"), &[]), None);
     }
 
     #[test]

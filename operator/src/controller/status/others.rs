@@ -19,7 +19,7 @@ use toolcrib_crds::{
 };
 use toolcrib_rules::{Window, WindowState};
 
-use super::changes::Notice;
+use super::changes::{Notice, recovered};
 use super::condition::{Verdict, own_conditions, put, verdict};
 
 /// A report that becomes a status of its kind.
@@ -44,9 +44,17 @@ pub trait StatusReport {
     /// The status of the report, with these conditions.
     fn with(&self, generation: Option<i64>, conditions: Vec<Condition>) -> Self::Status;
 
+    /// The Normal Event of a change, besides a recovery.
+    fn change(_before: Option<&Self::Status>, _after: &Self::Status) -> Option<Notice> {
+        None
+    }
+
     /// The Normal Events of a change.
-    fn notices(_before: Option<&Self::Status>, _after: &Self::Status) -> Vec<Notice> {
-        Vec::new()
+    fn notices(before: Option<&Self::Status>, after: &Self::Status) -> Vec<Notice> {
+        let conditions = before.map_or(&[][..], |before| Self::conditions(before));
+        let recovered = recovered(conditions, Self::conditions(after));
+        let change = Self::change(before, after);
+        change.into_iter().chain(recovered).collect()
     }
 
     fn status(
@@ -156,18 +164,16 @@ impl StatusReport for SurfaceReport {
         }
     }
 
-    fn notices(before: Option<&SurfaceStatus>, after: &SurfaceStatus) -> Vec<Notice> {
-        let earlier = before.and_then(|before| before.descriptor_digest.as_deref());
-        match (earlier, after.descriptor_digest.as_deref()) {
-            (Some(earlier), Some(now)) if earlier != now => vec![Notice {
-                reason: "DescriptorChanged",
-                note: format!(
-                    "the descriptor is now {now}, and was {earlier}: review the change; grants \
-                     that pin no descriptorDigest give its tools as they are now"
-                ),
-            }],
-            (_, _) => Vec::new(),
-        }
+    fn change(before: Option<&SurfaceStatus>, after: &SurfaceStatus) -> Option<Notice> {
+        let earlier = before?.descriptor_digest.as_deref()?;
+        let now = after.descriptor_digest.as_deref()?;
+        (earlier != now).then(|| Notice {
+            reason: "DescriptorChanged",
+            note: format!(
+                "the descriptor is now {now}, and was {earlier}: review the change; grants that \
+                 pin no descriptorDigest give its tools as they are now"
+            ),
+        })
     }
 }
 
@@ -277,6 +283,8 @@ fn first_names(agents: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use toolcrib_compile::{Code, Kind};
+
     use super::*;
 
     #[test]
@@ -302,6 +310,63 @@ mod tests {
                  pin no descriptorDigest give its tools as they are now"
             ]
         );
+    }
+
+    #[test]
+    fn every_kind_has_an_event_of_its_recovery() {
+        /// The notices of an object that has `found`, and then has it no more.
+        fn check<R: StatusReport>(kind: Kind, report: impl Fn(Vec<Diagnostic>) -> R) {
+            let now = Timestamp::UNIX_EPOCH;
+            let subject = Subject::new(kind, &ObjectRef::new("pond", "reed"));
+            let mut found = toolcrib_compile::Diagnostics::default();
+            found.add(&subject, "spec", Code::InvalidValue, "is wrong");
+            let status = |before: Option<&R::Status>, found: Vec<Diagnostic>| {
+                report(found).status(before, &subject, Some(1), now)
+            };
+            let wrong = status(None, found.into_sorted());
+            let right = status(Some(&wrong), Vec::new());
+            let notices = |before, after| -> Vec<String> {
+                let notices = R::notices(before, after).into_iter();
+                notices
+                    .map(|it| format!("{}: {}", it.reason, it.note))
+                    .collect()
+            };
+            let none: Vec<String> = Vec::new();
+            assert_eq!(notices(None, &wrong), none, "{kind:?}");
+            let again = ["Recovered: Ready again; the previous reason was InvalidValue"];
+            assert_eq!(notices(Some(&wrong), &right), again, "{kind:?}");
+            assert_eq!(notices(Some(&right), &right), none, "{kind:?}");
+        }
+        let grant = |diagnostics| GrantReport {
+            agents: 0,
+            agent_names: Vec::new(),
+            tools: 0,
+            diagnostics,
+        };
+        check(Kind::ToolDefaults, |found| ToolDefaultsReport(grant(found)));
+        check(Kind::ToolGrant, |found| ToolGrantReport {
+            report: grant(found),
+            activity: Activity::default(),
+        });
+        check(Kind::Surface, |diagnostics| SurfaceReport {
+            tools: 0,
+            descriptor_digest: None,
+            consumers: 0,
+            diagnostics,
+            unread: BTreeMap::new(),
+        });
+        check(Kind::ModelProvider, |diagnostics| ProviderReport {
+            keys: 0,
+            consumers: 0,
+            diagnostics,
+            unread: BTreeMap::new(),
+        });
+        check(Kind::ClusterToolPolicy, |diagnostics| PolicyReport {
+            agents: 0,
+            is_tried_out: false,
+            would_deny: None,
+            diagnostics,
+        });
     }
 
     #[test]
