@@ -55,8 +55,8 @@ pub const STATUSES: &[u16] = &[200, 400, 401, 403, 404, 429, 499, 500, 502, 503]
 const STATUS_WORDS: &[&str] = &[
     "200", "400", "401", "403", "404", "429", "499", "500", "502", "503",
 ];
-/// These series exist per tool from the start, so that an alert sees the first denial; a failure adds
-/// its code.
+/// These series exist per tool from the start, so that an alert sees the first denial and the first
+/// call that its service does not answer; another failure adds its code.
 pub const TOOL_OUTCOMES: &[&str] = &[
     "ok",
     "permission_denied",
@@ -64,6 +64,8 @@ pub const TOOL_OUTCOMES: &[&str] = &[
     "rate_limited",
     "unsupported_tool",
     "unsupported_requirement",
+    "request_failed",
+    "timeout",
 ];
 pub const MODEL_OUTCOMES: &[&str] = &[
     "ok",

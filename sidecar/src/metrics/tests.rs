@@ -150,10 +150,15 @@ fn each_dialect_has_its_series() {
 }
 
 #[test]
-fn each_denial_has_its_series() {
-    let denials = toolcrib_mediation::ResultCode::DENIALS.map(|code| code.to_string());
-    let begun = &table::TOOL_OUTCOMES[1..];
-    assert_eq!(begun, denials.each_ref().map(String::as_str));
+fn each_denial_and_each_service_without_an_answer_has_its_series() {
+    use toolcrib_mediation::ResultCode;
+    let unanswered = [ResultCode::RequestFailed, ResultCode::Timeout];
+    let begun: Vec<String> = ResultCode::DENIALS
+        .iter()
+        .chain(&unanswered)
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(table::TOOL_OUTCOMES[1..], begun);
 }
 
 #[test]
