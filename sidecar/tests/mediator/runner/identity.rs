@@ -350,3 +350,41 @@ async fn a_pods_name_with_a_dot_is_no_identity() {
         }
     }
 }
+
+#[tokio::test]
+async fn services_see_the_pods_name_as_the_identity_and_a_foreign_one_the_namespace_too() {
+    for (identity, own, foreign) in [
+        ("Pod", "news-0", "news-0.pond"),
+        ("Agent", "otter", "otter.pond"),
+    ] {
+        let at = |files: &mut Files| {
+            files.agent["identity"] = json!(identity);
+            let mut other = files.tools["tools"][0].clone();
+            other["name"] = json!("desk.foreign");
+            other["x-toolcrib"]["foreign"] = json!(true);
+            files.tools["tools"].as_array_mut().unwrap().push(other);
+        };
+        World::each(at, &["--pod", "news-0"], async |world| {
+            let calls = [
+                ("c1", "desk__quote", r#"{"symbol":"OTR"}"#),
+                ("c2", "desk__foreign", r#"{"symbol":"OTR"}"#),
+            ];
+            world.model.will(world.wire.will_call(&calls));
+            world.model.will(world.wire.will_say("done"));
+            for _ in &calls {
+                world.desk.will(Answer::json(json!({})));
+            }
+            assert_eq!(world.ask(world.wire.chat()).await.0, 200, "{identity}");
+            let mut seen: Vec<String> = world
+                .desk
+                .requests()
+                .iter()
+                .map(|asked| asked.header("x-claw-id").unwrap().to_owned())
+                .collect();
+            // The two calls may run at the same time.
+            seen.sort();
+            assert_eq!(seen, [own, foreign], "{identity}");
+        })
+        .await;
+    }
+}
