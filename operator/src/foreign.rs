@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use toolcrib_compile::ObjectRef;
 use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig};
 use toolcrib_crds::{Agent, AgentSpec, Surface, ToolGrant};
+use toolcrib_manifest::Usage;
 
 use crate::link::reports::{Reports, Sender};
 use crate::link::serve;
@@ -68,6 +69,7 @@ pub fn report(body: &[u8]) -> Option<u64> {
         older_than_leader: false,
     };
     let mut reports = Reports::default();
+    reports.begin(&sender.agent, None, &Usage::default());
     reports.merge(&sender, &up, Timestamp::UNIX_EPOCH);
     Some(reports.usage(&sender.agent).requests)
 }

@@ -136,7 +136,8 @@ fn begin_agents(context: &Context) {
             let key = ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any());
             let status = agent.status();
             let usage = status.as_ref().and_then(|status| status.usage.as_ref());
-            context.link.reports().begin(&key, &counted(usage));
+            let created = agent.creation_timestamp().map(|at| at.0);
+            context.link.reports().begin(&key, created, &counted(usage));
             let budgets = status.iter().flat_map(|status| &status.budgets);
             context.link.budgets().begin(&key, sums(budgets));
             agents.push(key);

@@ -1,9 +1,11 @@
 //! The latest report of each pod, and the sums per agent.
 //!
 //! Pure. Counters are cumulative per (pod, epoch) and merged by maximum, so a repeated or late
-//! message counts once. The counters of a deleted pod stay in the sum. Bounded: one entry per
-//! living pod, with one epoch (earlier ones are summed up). Texts are truncated, and counters and
-//! times are limited to what an Agent's status can hold, because a mediator may be hostile.
+//! message counts once. The counters of a deleted pod stay in the sum. What a pod counted before its
+//! Agent began is never in the sum: the pod may be older than an Agent of the same name that was
+//! deleted and created again. Bounded: one entry per living pod, with one epoch (earlier ones are
+//! summed up). Texts are truncated, and counters and times are limited to what an Agent's status can
+//! hold, because a mediator may be hostile.
 
 use std::collections::HashMap;
 
@@ -34,7 +36,6 @@ pub struct Sender {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodReport {
     pub pod: String,
-    pub agent: ObjectRef,
     pub loaded: Option<Digests>,
     /// The reason why the mounted files are not loaded.
     pub error: Option<String>,
@@ -47,8 +48,17 @@ pub struct PodReport {
     pub outages: Vec<String>,
     /// Whether the mediator has accepted the runner's token.
     pub runner: Option<RunnerAccess>,
+}
+
+/// A living pod that has reported to this leader.
+#[derive(Clone, Debug)]
+struct ReportingPod {
+    agent: ObjectRef,
+    /// `None`: its Agent was deleted since the last report.
+    report: Option<PodReport>,
     epoch: String,
-    /// The counters of this epoch that are part of the agent's status already.
+    /// The counters of this epoch that are not to be counted: they are part of the agent's status
+    /// already, or of an earlier Agent's.
     baseline: Counters,
     /// The latest counters of this epoch.
     latest: Counters,
@@ -112,8 +122,25 @@ impl Counters {
 /// The counters of an agent's deleted pods and earlier epochs, and its last call.
 #[derive(Clone, Debug, Default)]
 struct Tally {
+    /// Creation time of the Agent.
+    created: Option<Timestamp>,
     settled: Counters,
     last_call: Option<String>,
+}
+
+impl Tally {
+    /// Takes the time of a call, unless a later one is known. Returns whether it is taken. The call
+    /// of a pod that is older than the Agent may be older too.
+    fn called(&mut self, at: Option<Timestamp>) -> bool {
+        let at = at.filter(|at| self.created.is_none_or(|created| *at >= created));
+        // Times in RFC 3339 and UTC can be compared as text.
+        let at = at.map(|at| at.to_string());
+        let is_later = at > self.last_call;
+        if is_later {
+            self.last_call = at;
+        }
+        is_later
+    }
 }
 
 /// The parts of an agent's status that a report changes.
@@ -126,126 +153,95 @@ pub struct ReportChange {
 
 #[derive(Debug, Default)]
 pub struct Reports {
-    pods: HashMap<String, PodReport>,
+    pods: HashMap<String, ReportingPod>,
     agents: HashMap<ObjectRef, Tally>,
 }
 
 impl Reports {
-    /// Starts an agent's counters from its status, unless the agent is known already.
-    pub fn begin(&mut self, agent: &ObjectRef, counted: &Usage) {
-        self.agents.entry(agent.clone()).or_insert_with(|| Tally {
-            settled: Counters::of(counted).bounded(),
-            last_call: counted.last_call.clone(),
+    /// Starts the counters of an Agent that was created at this time from its status, unless the agent
+    /// is known already.
+    pub fn begin(&mut self, agent: &ObjectRef, created: Option<Timestamp>, counted: &Usage) {
+        self.agents.entry(agent.clone()).or_insert_with(|| {
+            let mut tally = Tally {
+                created,
+                settled: Counters::of(counted).bounded(),
+                last_call: None,
+            };
+            let last_call = counted.last_call.as_deref();
+            tally.called(last_call.and_then(|at| at.parse().ok()));
+            tally
         });
     }
 
     /// Merges a report; returns what it changed.
     pub fn merge(&mut self, sender: &Sender, up: &LinkUp, now: Timestamp) -> ReportChange {
         let counted = Counters::of(&up.usage).bounded();
-        let known = self.agents.contains_key(&sender.agent);
-        let tally = self.agents.entry(sender.agent.clone()).or_default();
-        // Times in RFC 3339 and UTC can be compared as text.
-        let last_call = last_call(&up.usage, now);
-        let newer = last_call > tally.last_call;
-        if newer {
-            tally.last_call = last_call;
-        }
-        let loaded = up.loaded.as_ref().map(|loaded| Digests {
-            manifest: cut(&loaded.manifest),
-            credentials: cut(&loaded.credentials),
+        let epoch = cut(&up.epoch);
+        let report = PodReport::new(sender, up);
+        let pod = self.pods.entry(sender.uid.clone()).or_insert_with(|| {
+            let baseline = if sender.older_than_leader {
+                counted
+            } else {
+                Counters::default()
+            };
+            ReportingPod {
+                agent: sender.agent.clone(),
+                report: None,
+                epoch: epoch.clone(),
+                baseline,
+                latest: baseline,
+            }
         });
-        let error = up.error.as_deref().map(cut);
-        let withheld: Vec<String> = up
-            .withheld
-            .iter()
-            .take(MOST_WITHHELD)
-            .map(|withheld| format!("{}: {}", cut(&withheld.tool), cut(&withheld.reason)))
-            .collect();
-        let providers: Vec<String> = up
-            .providers
-            .iter()
-            .take(MOST_PROVIDERS)
-            .map(|refusal| format!("{} {}", cut(&refusal.provider), cut(&refusal.reason)))
-            .collect();
-        let outages: Vec<String> = up
-            .outages
-            .iter()
-            .take(MOST_OUTAGES)
-            .map(|outage| format!("{} ({})", cut(&outage.service), cut(&outage.reason)))
-            .collect();
-
-        match self.pods.get_mut(&sender.uid) {
-            None => {
-                let baseline = if sender.older_than_leader && known {
-                    counted
-                } else {
-                    Counters::default()
-                };
-                self.pods.insert(
-                    sender.uid.clone(),
-                    PodReport {
-                        pod: sender.pod.clone(),
-                        agent: sender.agent.clone(),
-                        loaded,
-                        error,
-                        withheld,
-                        providers,
-                        outages,
-                        runner: up.runner,
-                        epoch: cut(&up.epoch),
-                        baseline,
-                        latest: counted,
-                    },
-                );
-                ReportChange {
-                    state: true,
-                    usage: newer || counted != baseline,
+        let state = pod.report.as_ref() != Some(&report);
+        pod.report = Some(report);
+        let ended = pod.delta();
+        let is_other_epoch = pod.epoch != epoch;
+        if is_other_epoch {
+            pod.epoch = epoch;
+            pod.baseline = Counters::default();
+            pod.latest = Counters::default();
+        }
+        let latest = pod.latest.zip(counted, u64::max);
+        let mut usage = latest != pod.latest;
+        pod.latest = latest;
+        match self.agents.get_mut(&sender.agent) {
+            Some(tally) => {
+                if is_other_epoch {
+                    tally.settled = tally.settled.plus(ended);
                 }
+                usage |= tally.called(last_call(&up.usage, now));
             }
-            Some(report) => {
-                if report.epoch != cut(&up.epoch) {
-                    tally.settled = tally.settled.plus(report.delta());
-                    report.epoch = cut(&up.epoch);
-                    report.baseline = Counters::default();
-                    report.latest = Counters::default();
-                }
-                let latest = report.latest.zip(counted, u64::max);
-                let change = ReportChange {
-                    state: report.loaded != loaded
-                        || report.error != error
-                        || report.withheld != withheld
-                        || report.providers != providers
-                        || report.outages != outages
-                        || report.runner != up.runner,
-                    usage: newer || latest != report.latest,
-                };
-                report.latest = latest;
-                report.loaded = loaded;
-                report.error = error;
-                report.withheld = withheld;
-                report.providers = providers;
-                report.outages = outages;
-                report.runner = up.runner;
-                change
+            // The Agent does not exist, or has not begun.
+            None => {
+                pod.discount();
+                usage = false;
             }
         }
+        ReportChange { state, usage }
     }
 
     /// Drops a deleted pod and adds its counters to the agent's sum.
     pub fn remove_pod(&mut self, uid: &str) {
-        if let Some(report) = self.pods.remove(uid) {
-            let tally = self.agents.entry(report.agent.clone()).or_default();
-            tally.settled = tally.settled.plus(report.delta());
+        if let Some(pod) = self.pods.remove(uid)
+            && let Some(tally) = self.agents.get_mut(&pod.agent)
+        {
+            tally.settled = tally.settled.plus(pod.delta());
         }
     }
 
+    /// Drops the counters of a deleted Agent, and the reports of its pods. The pods may outlive it:
+    /// what they have counted so far is not a later Agent's.
     pub fn forget_agent(&mut self, agent: &ObjectRef) {
         self.agents.remove(agent);
-        self.pods.retain(|_, report| report.agent != *agent);
+        for pod in self.pods.values_mut().filter(|pod| pod.agent == *agent) {
+            pod.report = None;
+            pod.discount();
+        }
     }
 
+    /// The pod's latest report under its present Agent.
     pub fn pod(&self, uid: &str) -> Option<&PodReport> {
-        self.pods.get(uid)
+        self.pods.get(uid)?.report.as_ref()
     }
 
     pub fn pods(&self) -> usize {
@@ -268,9 +264,9 @@ impl Reports {
                 (agent, (tally.settled, tally.last_call))
             })
             .collect();
-        for report in self.pods.values() {
-            if let Some((sum, _)) = sums.get_mut(&report.agent) {
-                *sum = sum.plus(report.delta());
+        for pod in self.pods.values() {
+            if let Some((sum, _)) = sums.get_mut(&pod.agent) {
+                *sum = sum.plus(pod.delta());
             }
         }
         sums.into_iter()
@@ -286,16 +282,47 @@ impl Reports {
 }
 
 impl PodReport {
-    fn delta(&self) -> Counters {
-        self.latest.zip(self.baseline, u64::saturating_sub)
+    fn new(sender: &Sender, up: &LinkUp) -> Self {
+        let withheld = up.withheld.iter().take(MOST_WITHHELD);
+        let providers = up.providers.iter().take(MOST_PROVIDERS);
+        let outages = up.outages.iter().take(MOST_OUTAGES);
+        Self {
+            pod: sender.pod.clone(),
+            loaded: up.loaded.as_ref().map(|loaded| Digests {
+                manifest: cut(&loaded.manifest),
+                credentials: cut(&loaded.credentials),
+            }),
+            error: up.error.as_deref().map(cut),
+            withheld: withheld
+                .map(|withheld| format!("{}: {}", cut(&withheld.tool), cut(&withheld.reason)))
+                .collect(),
+            providers: providers
+                .map(|refusal| format!("{} {}", cut(&refusal.provider), cut(&refusal.reason)))
+                .collect(),
+            outages: outages
+                .map(|outage| format!("{} ({})", cut(&outage.service), cut(&outage.reason)))
+                .collect(),
+            runner: up.runner,
+        }
     }
 }
 
-/// Returns the time of the pod's last call, in UTC; `None` if the time is missing, invalid, or too
-/// far ahead.
-fn last_call(usage: &Usage, now: Timestamp) -> Option<String> {
+impl ReportingPod {
+    fn delta(&self) -> Counters {
+        self.latest.zip(self.baseline, u64::saturating_sub)
+    }
+
+    /// Leaves out of the sum what the pod has counted so far.
+    fn discount(&mut self) {
+        self.baseline = self.latest;
+    }
+}
+
+/// Returns the time of the pod's last call; `None` if the time is missing, invalid, or too far
+/// ahead.
+fn last_call(usage: &Usage, now: Timestamp) -> Option<Timestamp> {
     let at: Timestamp = usage.last_call.as_deref()?.parse().ok()?;
-    (at >= Timestamp::UNIX_EPOCH && now.duration_until(at) <= CLOCK_SKEW).then(|| at.to_string())
+    (at >= Timestamp::UNIX_EPOCH && now.duration_until(at) <= CLOCK_SKEW).then_some(at)
 }
 
 /// Removes control characters from a mediator's text and truncates it, since it is copied to the
@@ -353,13 +380,20 @@ mod tests {
         "2026-01-02T00:00:00Z".parse().unwrap()
     }
 
+    /// The reports of an Agent that has just begun.
+    fn begun() -> Reports {
+        let mut reports = Reports::default();
+        reports.begin(&otter(), None, &Usage::default());
+        reports
+    }
+
     fn calls(reports: &Reports) -> u64 {
         reports.usage(&otter()).calls
     }
 
     #[test]
     fn late_and_repeated_messages_count_once() {
-        let mut reports = Reports::default();
+        let mut reports = begun();
         assert_eq!(
             reports.merge(&sender("a", false), &up("e1", 3), now()),
             ReportChange {
@@ -383,7 +417,7 @@ mod tests {
 
     #[test]
     fn counters_outlive_restarts_and_deleted_pods() {
-        let mut reports = Reports::default();
+        let mut reports = begun();
         reports.merge(&sender("a", false), &up("e1", 5), now());
         reports.merge(&sender("a", false), &up("e2", 2), now());
         reports.merge(&sender("b", false), &up("e1", 10), now());
@@ -398,6 +432,7 @@ mod tests {
         let mut reports = Reports::default();
         reports.begin(
             &otter(),
+            None,
             &Usage {
                 calls: 100,
                 ..Usage::default()
@@ -416,8 +451,58 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_key_is_a_change_of_state_until_it_is_gone() {
+    fn a_recreated_agent_counts_from_zero_what_its_surviving_pods_do() {
+        let mut reports = begun();
+        let at = |time: &str, calls: u64| {
+            let mut up = up("e1", calls);
+            up.usage.last_call = Some(time.to_owned());
+            up
+        };
+        let old = at("2026-01-01T10:00:00Z", 40);
+        reports.merge(&sender("a", false), &old, now());
+        reports.forget_agent(&otter());
+        assert_eq!(reports.usage(&otter()), Usage::default());
+        assert_eq!((reports.pod("a"), reports.pods()), (None, 1));
+        // Between the two Agents, the pod reports the earlier Agent's calls again and more of them.
+        let change = reports.merge(&sender("a", false), &at("2026-01-01T11:00:00Z", 41), now());
+        assert_eq!((change.state, change.usage), (true, false));
+
+        let created = "2026-01-01T12:00:00Z".parse().ok();
+        reports.begin(&otter(), created, &Usage::default());
+        let change = reports.merge(&sender("a", false), &at("2026-01-01T11:00:00Z", 41), now());
+        assert_eq!(change, ReportChange::default());
+        assert_eq!(reports.usage(&otter()), Usage::default());
+        reports.merge(&sender("a", false), &at("2026-01-01T13:00:00Z", 43), now());
+        let usage = reports.usage(&otter());
+        let last_call = Some("2026-01-01T13:00:00Z".to_owned());
+        assert_eq!((usage.calls, usage.last_call), (2, last_call));
+        // Its mediator starts again, and then the pod ends.
+        reports.merge(&sender("a", false), &up("e2", 5), now());
+        reports.remove_pod("a");
+        assert_eq!((calls(&reports), reports.pods()), (7, 0));
+    }
+
+    /// Pods may have the label of an Agent that does not exist.
+    #[test]
+    fn no_counters_are_kept_without_an_agent() {
         let mut reports = Reports::default();
+        reports.merge(&sender("a", true), &up("e1", 5), now());
+        reports.remove_pod("a");
+        assert_eq!((reports.agents.len(), reports.pods()), (0, 0));
+    }
+
+    #[test]
+    fn a_status_with_a_call_before_the_agent_does_not_keep_it() {
+        let mut reports = Reports::default();
+        let created = "2026-01-01T12:00:00Z".parse().ok();
+        let usage = Counters([1; 7]).usage(Some("2026-01-01T11:59:59Z".to_owned()));
+        reports.begin(&otter(), created, &usage);
+        assert_eq!(reports.usage(&otter()), Counters([1; 7]).usage(None));
+    }
+
+    #[test]
+    fn a_refused_key_is_a_change_of_state_until_it_is_gone() {
+        let mut reports = begun();
         let sender = sender("a", false);
         reports.merge(&sender, &up("e1", 0), now());
         let mut refused = up("e1", 0);
@@ -437,7 +522,7 @@ mod tests {
 
     #[test]
     fn an_outage_is_a_change_of_state_until_it_is_over() {
-        let mut reports = Reports::default();
+        let mut reports = begun();
         let sender = sender("a", false);
         reports.merge(&sender, &up("e1", 0), now());
         let mut silent = up("e1", 0);
@@ -456,7 +541,7 @@ mod tests {
 
     #[test]
     fn hostile_texts_are_cut() {
-        let mut reports = Reports::default();
+        let mut reports = begun();
         let mut hostile = up(&"e".repeat(10_000), 1);
         hostile.error = Some(format!("\u{1b}[2J{}", "x".repeat(10_000)));
         reports.merge(&sender("a", false), &hostile, now());
@@ -468,7 +553,7 @@ mod tests {
     /// Past 2^63 the API server would refuse every later status of the Agent.
     #[test]
     fn counters_stay_within_what_a_status_can_hold() {
-        let mut reports = Reports::default();
+        let mut reports = begun();
         let all = |usage: &Usage| Counters::of(usage).0.iter().sum::<u64>();
         for (uid, epoch) in [("a", "e1"), ("a", "e2"), ("b", "e1")] {
             let mut hostile = up(epoch, u64::MAX);
@@ -481,13 +566,13 @@ mod tests {
         assert_eq!(all(&reports.usage(&otter())), 7 * MOST);
         // Counters of a status that an earlier release wrote.
         let heron = ObjectRef::new("pond", "heron");
-        reports.begin(&heron, &Counters([u64::MAX; 7]).usage(None));
+        reports.begin(&heron, None, &Counters([u64::MAX; 7]).usage(None));
         assert_eq!(all(&reports.usage(&heron)), 7 * MOST);
     }
 
     #[test]
     fn an_impossible_time_of_the_last_call_is_ignored() {
-        let mut reports = Reports::default();
+        let mut reports = begun();
         let mut say = |at: &str| {
             let mut up = up("e1", 1);
             up.usage.last_call = Some(at.to_owned());

@@ -78,7 +78,8 @@ pub(super) async fn agent(
     let agent = &agent;
     let before = stored.status();
     let usage = before.as_ref().and_then(|status| status.usage.as_ref());
-    context.link.reports().begin(key, &counted(usage));
+    let created = outcome::created(agent);
+    context.link.reports().begin(key, created, &counted(usage));
     let budgets = before.iter().flat_map(|status| &status.budgets);
     context.link.budgets().begin(key, sums(budgets));
 

@@ -200,7 +200,7 @@ fn usage_wait(context: &Context, agent: &ObjectRef) -> Duration {
     slot.saturating_duration_since(now)
 }
 
-fn created(agent: &Agent) -> Option<Timestamp> {
+pub(super) fn created(agent: &Agent) -> Option<Timestamp> {
     let created = agent.metadata.creation_timestamp.as_ref()?;
     Some(created.0)
 }

@@ -29,8 +29,7 @@ pub(super) fn usage(
         .last_call
         .as_ref()
         .and_then(|text| text.parse::<Timestamp>().ok())
-        .map(|at| Time(whole_second(at)))
-        .or_else(|| before.and_then(|before| before.last_call.clone()));
+        .map(|at| Time(whole_second(at)));
     Some(UsageStatus {
         requests: counted.requests,
         rounds: counted.rounds,

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 use toolcrib_crds::{Agent, ToolGrant};
@@ -332,8 +333,9 @@ async fn an_agent_with_the_verbs_audits_its_namespace() {
     let (status, calls) = mediator.call("recent_calls", json!({})).await;
     assert_eq!((status, calls), (200, json!({"agents": []})));
     let pod = pods::create(&harness, "executor-1", "executor").await;
-    let usage =
-        json!({"requests": 2, "calls": 3, "failed": 1, "last_call": "2026-01-03T00:00:00Z"});
+    let called = Timestamp::from_second(Timestamp::now().as_second());
+    let called = called.unwrap().to_string();
+    let usage = json!({"requests": 2, "calls": 3, "failed": 1, "last_call": called});
     pods::report(&harness, &pod, "executor", usage).await;
     let calls = mediator
         .until(
@@ -351,7 +353,7 @@ async fn an_agent_with_the_verbs_audits_its_namespace() {
     assert_eq!(names(&calls), [format!("{pond}/executor")]);
     let line = &calls["agents"][0];
     assert_eq!((&line["calls"], &line["failed"]), (&json!(3), &json!(1)));
-    assert_eq!(line["lastCall"], "2026-01-03T00:00:00Z");
+    assert_eq!(line["lastCall"], *called);
     let (_, none) = mediator
         .call("recent_calls", json!({"agent": "analyst"}))
         .await;

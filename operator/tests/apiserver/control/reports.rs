@@ -13,6 +13,9 @@ use crate::support::harness::Harness;
 use crate::support::pods::{self, AUDIENCE};
 use crate::{READS, tools};
 
+/// Time of the last call that the pod reports: before the second of two Agents is created.
+const CALLED: &str = "2026-01-01T00:00:00Z";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn mediators_report_the_manifest_in_force() {
     let harness = Harness::running().await;
@@ -53,7 +56,7 @@ async fn mediators_report_the_manifest_in_force() {
         json!({
             "epoch": "e1", "version": "0", "understands": [],
             "loaded": {"manifest": digest["manifest"], "credentials": digest["credentials"], "at": "2026-01-01T00:00:00Z"},
-            "usage": {"requests": 2, "calls": calls},
+            "usage": {"requests": 2, "calls": calls, "last_call": CALLED},
         })
     };
 
@@ -144,6 +147,17 @@ async fn mediators_report_the_manifest_in_force() {
     harness
         .condition::<Agent>("analyst", "Ready", "False/TokenReplaced")
         .await;
+    // The surviving pod's calls so far were the earlier Agent's.
+    let status = agents.get("analyst").await.unwrap().status.unwrap();
+    assert_eq!(status.usage, None);
+    assert_eq!(send(&token, up(digest, 10)).await.0, 200);
+    let usage = harness
+        .eventually("usage of the new Agent", || async {
+            let status = agents.get("analyst").await.unwrap().status.unwrap();
+            status.usage
+        })
+        .await;
+    assert_eq!((usage.calls, usage.last_call), (2, None));
     let events: Api<Event> = harness.api(&harness.pond);
     harness
         .eventually("an Event says so", || async {
