@@ -4,6 +4,7 @@
 //! for a turn, and reads of other objects.
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig};
 use toolcrib_crds::{Agent, AgentSpec, Surface, ToolGrant};
@@ -70,7 +71,7 @@ pub fn report(body: &[u8]) -> Option<u64> {
     };
     let mut reports = Reports::default();
     reports.begin(&sender.agent, None, &Usage::default());
-    reports.merge(&sender, &up, Timestamp::UNIX_EPOCH);
+    reports.merge(&sender, &up, Timestamp::UNIX_EPOCH, Instant::now());
     Some(reports.usage(&sender.agent).requests)
 }
 

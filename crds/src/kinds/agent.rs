@@ -394,7 +394,7 @@ pub struct PodsStatus {
     pub running: u32,
     /// Number of these pods that have loaded the current manifest.
     pub in_force: u32,
-    /// Up to ten pods that have not loaded it for over two minutes.
+    /// Up to ten pods that have not loaded it, or not reported, for over two minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10), inner(length(max = 253)), extend("x-kubernetes-list-type" = "atomic"))]
     pub stale: Vec<String>,

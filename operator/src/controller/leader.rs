@@ -25,7 +25,7 @@ use toolcrib_serve::{Tls, bind};
 use super::context::Context;
 use super::dependents::affected::{WatchedObject, everything};
 use super::label_check;
-use super::queue::work::Work;
+use super::queue::work::{Work, WorkKind};
 use super::queue::{Completion, Step};
 use super::reconcile::{explain, panicked, publish, reconcile, reported};
 use super::refresh;
@@ -58,6 +58,8 @@ const PUBLISHERS: usize = 4;
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest chain of causes in a log line, in bytes: messages of the API server may quote objects.
 const LOGGED: usize = 4096;
+/// Looks for pods that have stopped reporting, within the stale time: every ten seconds.
+const SILENCE_LOOKS: u32 = 12;
 /// The deadline of the best-effort requests when leading ends.
 const PARTING: Duration = Duration::from_secs(2);
 
@@ -228,6 +230,8 @@ fn spawn_loops(context: &Arc<Context>, parts: &mut JoinSet<anyhow::Error>) {
     parts.spawn(async move { keep_certificates(&rotation).await });
     let open = Arc::clone(context);
     parts.spawn(async move { give_up_revocations(&open).await });
+    let silent = Arc::clone(context);
+    parts.spawn(async move { find_silent_pods(&silent).await });
     let budgets = Arc::clone(context);
     parts.spawn(async move { keep_budgets(&budgets).await });
     if context.settings.refresh_hints {
@@ -394,6 +398,20 @@ async fn give_up_revocations(context: &Context) -> anyhow::Error {
     loop {
         tokio::time::sleep(GIVEN_UP / 20).await;
         context.link.give_up();
+    }
+}
+
+/// Queues the agents of pods that have stopped reporting, since no event tells. A delayed requeue of
+/// each agent would compile all of them every two minutes.
+async fn find_silent_pods(context: &Context) -> anyhow::Error {
+    let stale_after = context.settings.stale_after;
+    let limit = stale_after.saturating_add(link::LONGEST_HOLD);
+    let mut looks = tokio::time::interval((stale_after / SILENCE_LOOKS).max(LOOK));
+    loop {
+        looks.tick().await;
+        let agents = context.link.silent(limit).into_iter();
+        let work = agents.map(|agent| WorkKind::Agent.work(agent));
+        context.queue.add_all(work);
     }
 }
 

@@ -112,7 +112,8 @@ pub struct Args {
     /// Seconds between two writes of one agent's usage.
     #[arg(long, env = "TOOLCRIB_USAGE_INTERVAL_SECONDS", default_value_t = 300)]
     pub usage_interval_seconds: u64,
-    /// Seconds after which a pod that has not loaded the current manifest is stale.
+    /// Seconds after which a pod that has not loaded the current manifest is stale. A pod that has
+    /// stopped reporting is stale 30 seconds later.
     #[arg(long, env = "TOOLCRIB_STALE_SECONDS", default_value_t = 120)]
     pub stale_seconds: u64,
     /// Annotate running pods after a change that gives them something, so that their kubelets refresh

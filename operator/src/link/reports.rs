@@ -7,9 +7,10 @@
 //! summed up). Texts are truncated, and counters and times are limited to what an Agent's status can
 //! hold, because a mediator may be hostile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{
     Digests, LONGEST_TEXT, LinkUp, MOST_OUTAGES, MOST_PROVIDERS, MOST_WITHHELD, RunnerAccess, Usage,
@@ -56,6 +57,10 @@ struct ReportingPod {
     agent: ObjectRef,
     /// `None`: its Agent was deleted since the last report.
     report: Option<PodReport>,
+    /// Time of the last report.
+    reported: Instant,
+    /// Whether no report has come for too long. Its Agent has been told.
+    is_silent: bool,
     epoch: String,
     /// The counters of this epoch that are not to be counted: they are part of the agent's status
     /// already, or of an earlier Agent's.
@@ -174,7 +179,13 @@ impl Reports {
     }
 
     /// Merges a report; returns what it changed.
-    pub fn merge(&mut self, sender: &Sender, up: &LinkUp, now: Timestamp) -> ReportChange {
+    pub fn merge(
+        &mut self,
+        sender: &Sender,
+        up: &LinkUp,
+        now: Timestamp,
+        reported: Instant,
+    ) -> ReportChange {
         let counted = Counters::of(&up.usage).bounded();
         let epoch = cut(&up.epoch);
         let report = PodReport::new(sender, up);
@@ -187,13 +198,17 @@ impl Reports {
             ReportingPod {
                 agent: sender.agent.clone(),
                 report: None,
+                reported,
+                is_silent: false,
                 epoch: epoch.clone(),
                 baseline,
                 latest: baseline,
             }
         });
-        let state = pod.report.as_ref() != Some(&report);
+        let state = pod.report.as_ref() != Some(&report) || pod.is_silent;
         pod.report = Some(report);
+        pod.reported = reported;
+        pod.is_silent = false;
         let ended = pod.delta();
         let is_other_epoch = pod.epoch != epoch;
         if is_other_epoch {
@@ -242,6 +257,24 @@ impl Reports {
     /// The pod's latest report under its present Agent.
     pub fn pod(&self, uid: &str) -> Option<&PodReport> {
         self.pods.get(uid)?.report.as_ref()
+    }
+
+    /// Whether the pod has reported, and then no more for too long.
+    pub fn is_silent(&self, uid: &str) -> bool {
+        self.pods.get(uid).is_some_and(|pod| pod.is_silent)
+    }
+
+    /// Finds the pods whose last report came before `since`. Returns the agents that have such a pod
+    /// for the first time since its last report.
+    pub fn find_silent(&mut self, since: Instant) -> BTreeSet<ObjectRef> {
+        let heard = self.pods.values_mut().filter(|pod| !pod.is_silent);
+        let silent = heard.filter(|pod| pod.reported < since);
+        silent
+            .map(|pod| {
+                pod.is_silent = true;
+                pod.agent.clone()
+            })
+            .collect()
     }
 
     pub fn pods(&self) -> usize {
@@ -334,6 +367,8 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use toolcrib_manifest::{LoadedVersion, ProviderRefusal, ServiceOutage};
 
     use super::*;
@@ -376,8 +411,12 @@ mod tests {
         }
     }
 
-    fn now() -> Timestamp {
-        "2026-01-02T00:00:00Z".parse().unwrap()
+    impl Reports {
+        /// Merges a report that comes now.
+        fn take(&mut self, sender: &Sender, up: &LinkUp) -> ReportChange {
+            let now = "2026-01-02T00:00:00Z".parse().unwrap();
+            self.merge(sender, up, now, Instant::now())
+        }
     }
 
     /// The reports of an Agent that has just begun.
@@ -395,21 +434,21 @@ mod tests {
     fn late_and_repeated_messages_count_once() {
         let mut reports = begun();
         assert_eq!(
-            reports.merge(&sender("a", false), &up("e1", 3), now()),
+            reports.take(&sender("a", false), &up("e1", 3)),
             ReportChange {
                 state: true,
                 usage: true
             }
         );
         assert_eq!(
-            reports.merge(&sender("a", false), &up("e1", 5), now()),
+            reports.take(&sender("a", false), &up("e1", 5)),
             ReportChange {
                 state: false,
                 usage: true
             }
         );
         assert_eq!(
-            reports.merge(&sender("a", false), &up("e1", 3), now()),
+            reports.take(&sender("a", false), &up("e1", 3)),
             ReportChange::default()
         );
         assert_eq!(calls(&reports), 5);
@@ -418,9 +457,9 @@ mod tests {
     #[test]
     fn counters_outlive_restarts_and_deleted_pods() {
         let mut reports = begun();
-        reports.merge(&sender("a", false), &up("e1", 5), now());
-        reports.merge(&sender("a", false), &up("e2", 2), now());
-        reports.merge(&sender("b", false), &up("e1", 10), now());
+        reports.take(&sender("a", false), &up("e1", 5));
+        reports.take(&sender("a", false), &up("e2", 2));
+        reports.take(&sender("b", false), &up("e1", 10));
         assert_eq!(calls(&reports), 17);
         reports.remove_pod("a");
         reports.remove_pod("b");
@@ -439,14 +478,10 @@ mod tests {
             },
         );
         // The pod's 40 calls are among the 100 of the status.
-        assert!(
-            !reports
-                .merge(&sender("old", true), &up("e1", 40), now())
-                .usage
-        );
-        reports.merge(&sender("new", false), &up("e1", 7), now());
+        assert!(!reports.take(&sender("old", true), &up("e1", 40)).usage);
+        reports.take(&sender("new", false), &up("e1", 7));
         assert_eq!(calls(&reports), 107);
-        reports.merge(&sender("old", true), &up("e1", 45), now());
+        reports.take(&sender("old", true), &up("e1", 45));
         assert_eq!(calls(&reports), 112);
     }
 
@@ -459,25 +494,25 @@ mod tests {
             up
         };
         let old = at("2026-01-01T10:00:00Z", 40);
-        reports.merge(&sender("a", false), &old, now());
+        reports.take(&sender("a", false), &old);
         reports.forget_agent(&otter());
         assert_eq!(reports.usage(&otter()), Usage::default());
         assert_eq!((reports.pod("a"), reports.pods()), (None, 1));
         // Between the two Agents, the pod reports the earlier Agent's calls again and more of them.
-        let change = reports.merge(&sender("a", false), &at("2026-01-01T11:00:00Z", 41), now());
+        let change = reports.take(&sender("a", false), &at("2026-01-01T11:00:00Z", 41));
         assert_eq!((change.state, change.usage), (true, false));
 
         let created = "2026-01-01T12:00:00Z".parse().ok();
         reports.begin(&otter(), created, &Usage::default());
-        let change = reports.merge(&sender("a", false), &at("2026-01-01T11:00:00Z", 41), now());
+        let change = reports.take(&sender("a", false), &at("2026-01-01T11:00:00Z", 41));
         assert_eq!(change, ReportChange::default());
         assert_eq!(reports.usage(&otter()), Usage::default());
-        reports.merge(&sender("a", false), &at("2026-01-01T13:00:00Z", 43), now());
+        reports.take(&sender("a", false), &at("2026-01-01T13:00:00Z", 43));
         let usage = reports.usage(&otter());
         let last_call = Some("2026-01-01T13:00:00Z".to_owned());
         assert_eq!((usage.calls, usage.last_call), (2, last_call));
         // Its mediator starts again, and then the pod ends.
-        reports.merge(&sender("a", false), &up("e2", 5), now());
+        reports.take(&sender("a", false), &up("e2", 5));
         reports.remove_pod("a");
         assert_eq!((calls(&reports), reports.pods()), (7, 0));
     }
@@ -486,7 +521,7 @@ mod tests {
     #[test]
     fn no_counters_are_kept_without_an_agent() {
         let mut reports = Reports::default();
-        reports.merge(&sender("a", true), &up("e1", 5), now());
+        reports.take(&sender("a", true), &up("e1", 5));
         reports.remove_pod("a");
         assert_eq!((reports.agents.len(), reports.pods()), (0, 0));
     }
@@ -501,22 +536,59 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_stops_reporting_is_silent_until_it_reports_again() {
+        let mut reports = begun();
+        let (begin, second) = (Instant::now(), Duration::from_secs(1));
+        let now = Timestamp::UNIX_EPOCH;
+        let limit = 100 * second;
+        let mut at = |pod: &str, seconds: u32| {
+            let at = begin + seconds * second;
+            let change = reports.merge(&sender(pod, false), &up("e1", 1), now, at);
+            (change.state, reports.is_silent(pod))
+        };
+        assert_eq!((at("a", 0), at("b", 0)), ((true, false), (true, false)));
+        // A report in time changes nothing.
+        assert_eq!(at("b", 90), (false, false));
+
+        let mut find = |seconds: u32| {
+            let found = reports.find_silent(begin + seconds * second - limit);
+            let silent = ["a", "b", "c"].map(|pod| reports.is_silent(pod));
+            (found.into_iter().collect::<Vec<_>>(), silent)
+        };
+        assert_eq!(find(100), (vec![], [false, false, false]));
+        assert_eq!(find(101), (vec![otter()], [true, false, false]));
+        // The agent is told once.
+        assert_eq!(find(190), (vec![], [true, false, false]));
+        assert_eq!(find(191), (vec![otter()], [true, true, false]));
+
+        let mut at = |pod: &str, seconds: u32| {
+            let at = begin + seconds * second;
+            let change = reports.merge(&sender(pod, false), &up("e1", 1), now, at);
+            (change.state, reports.is_silent(pod))
+        };
+        assert_eq!(at("a", 200), (true, false));
+        assert_eq!(at("a", 201), (false, false));
+        reports.remove_pod("b");
+        assert_eq!(reports.find_silent(begin + 200 * second), BTreeSet::new());
+    }
+
+    #[test]
     fn a_refused_key_is_a_change_of_state_until_it_is_gone() {
         let mut reports = begun();
         let sender = sender("a", false);
-        reports.merge(&sender, &up("e1", 0), now());
+        reports.take(&sender, &up("e1", 0));
         let mut refused = up("e1", 0);
         let refusal = ProviderRefusal {
             provider: "reef".into(),
             reason: "refused its key with status 401".into(),
         };
         refused.providers = vec![refusal; 2 * MOST_PROVIDERS];
-        assert!(reports.merge(&sender, &refused, now()).state);
-        assert!(!reports.merge(&sender, &refused, now()).state);
+        assert!(reports.take(&sender, &refused).state);
+        assert!(!reports.take(&sender, &refused).state);
         let said = &reports.pod("a").unwrap().providers;
         assert_eq!(said.len(), MOST_PROVIDERS);
         assert_eq!(said[0], "reef refused its key with status 401");
-        assert!(reports.merge(&sender, &up("e1", 0), now()).state);
+        assert!(reports.take(&sender, &up("e1", 0)).state);
         assert!(reports.pod("a").unwrap().providers.is_empty());
     }
 
@@ -524,19 +596,19 @@ mod tests {
     fn an_outage_is_a_change_of_state_until_it_is_over() {
         let mut reports = begun();
         let sender = sender("a", false);
-        reports.merge(&sender, &up("e1", 0), now());
+        reports.take(&sender, &up("e1", 0));
         let mut silent = up("e1", 0);
         let outage = ServiceOutage {
             service: "desk".into(),
             reason: "connection refused".into(),
         };
         silent.outages = vec![outage; 2 * MOST_OUTAGES];
-        assert!(reports.merge(&sender, &silent, now()).state);
-        assert!(!reports.merge(&sender, &silent, now()).state);
+        assert!(reports.take(&sender, &silent).state);
+        assert!(!reports.take(&sender, &silent).state);
         let outages = &reports.pod("a").unwrap().outages;
         assert_eq!(outages.len(), MOST_OUTAGES);
         assert_eq!(outages[0], "desk (connection refused)");
-        assert!(reports.merge(&sender, &up("e1", 0), now()).state);
+        assert!(reports.take(&sender, &up("e1", 0)).state);
     }
 
     #[test]
@@ -544,7 +616,7 @@ mod tests {
         let mut reports = begun();
         let mut hostile = up(&"e".repeat(10_000), 1);
         hostile.error = Some(format!("\u{1b}[2J{}", "x".repeat(10_000)));
-        reports.merge(&sender("a", false), &hostile, now());
+        reports.take(&sender("a", false), &hostile);
         let report = reports.pod("a").unwrap();
         assert!(report.error.as_ref().unwrap().chars().count() <= LONGEST_TEXT);
         assert!(!report.error.as_ref().unwrap().contains('\u{1b}'));
@@ -558,7 +630,7 @@ mod tests {
         for (uid, epoch) in [("a", "e1"), ("a", "e2"), ("b", "e1")] {
             let mut hostile = up(epoch, u64::MAX);
             hostile.usage = Counters([u64::MAX; 7]).usage(None);
-            reports.merge(&sender(uid, false), &hostile, now());
+            reports.take(&sender(uid, false), &hostile);
             assert_eq!(all(&reports.usage(&otter())), 7 * MOST);
         }
         reports.remove_pod("a");
@@ -576,7 +648,7 @@ mod tests {
         let mut say = |at: &str| {
             let mut up = up("e1", 1);
             up.usage.last_call = Some(at.to_owned());
-            reports.merge(&sender("a", false), &up, now());
+            reports.take(&sender("a", false), &up);
             reports.usage(&otter()).last_call
         };
         for never in [

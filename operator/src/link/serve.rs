@@ -42,8 +42,9 @@ const LONGEST_DISCARDED: usize = 4 * LONGEST_REPORT;
 const READ: Duration = Duration::from_secs(5);
 /// Timeout of a TokenReview.
 const REVIEW: Duration = Duration::from_secs(10);
-/// Limit of the time for which a request is held; shorter than the idle timeout of proxies.
-const LONGEST_HOLD: Duration = Duration::from_secs(30);
+/// Limit of the time for which a request is held, and so of the time between two reports of a mediator
+/// that reaches the operator; shorter than the idle timeout of proxies.
+pub const LONGEST_HOLD: Duration = Duration::from_secs(30);
 
 /// Bounds of the link's listener.
 pub const BOUNDS: Bounds = Bounds {

@@ -3,6 +3,7 @@
 //! Here: [`Answers`], [`Reports`], [`BudgetSums`] and [`Revocations`], and the metrics of their changes. Not here:
 //! connections and authentication ([`super::serve`]).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +104,13 @@ impl State {
         self.revocations(|open| open.remove_pod(uid, Instant::now()));
     }
 
+    /// Returns the agents of the pods whose mediators have stopped reporting: the last report is older
+    /// than `limit`, and no earlier call has returned the agent for it.
+    pub fn silent(&self, limit: Duration) -> BTreeSet<ObjectRef> {
+        let since = Instant::now().checked_sub(limit);
+        since.map_or_else(BTreeSet::new, |since| self.reports().find_silent(since))
+    }
+
     pub fn agent_gone(&self, agent: &ObjectRef) {
         self.reports().forget_agent(agent);
         self.budgets().forget_agent(agent);
@@ -115,17 +123,16 @@ impl State {
 
     /// Records a report of a mediator.
     pub(super) fn report(&self, sender: &Sender, up: &LinkUp) -> ReportChange {
-        let at = jiff::Timestamp::now();
+        let (now, at) = (Instant::now(), jiff::Timestamp::now());
         let (mut change, pods) = {
             let mut reports = self.reports();
-            let change = reports.merge(sender, up, at);
+            let change = reports.merge(sender, up, at, now);
             (change, reports.pods())
         };
         let mut budgets = self.budgets();
         change.state |= budgets.merge(&sender.agent, &sender.uid, &up.budgets, at);
         drop(budgets);
         self.metrics.link_pods.set(gauge(pods));
-        let now = Instant::now();
         self.revocations(|open| open.acknowledge(&sender.agent, &sender.uid, up.seen, now));
         change
     }

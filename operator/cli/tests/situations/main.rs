@@ -36,8 +36,10 @@ const NAMESPACE: &str = "trading";
 const PAGE: &str = "docs/reference/situations.md";
 /// Time between two looks at all places.
 const LOOK: Duration = Duration::from_millis(300);
+/// Looks in a row that equal the page: a text that is right for a moment is not enough.
+const EQUAL_LOOKS: u32 = 3;
 /// Equal looks before `UPDATE_EXPECT` takes a section as final: longer than the stale time.
-const EQUAL_LOOKS: u32 = 15;
+const FINAL_LOOKS: u32 = 15;
 
 async fn listen(router: axum::Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -156,7 +158,8 @@ fn updates() -> bool {
     std::env::var_os("UPDATE_EXPECT").is_some()
 }
 
-/// Looks until the sections equal those of the page, or, with `UPDATE_EXPECT`, stop changing.
+/// Looks until the sections equal those of the page several times in a row, or, with `UPDATE_EXPECT`,
+/// stop changing.
 async fn settle(
     harness: &Harness,
     ports: &Ports,
@@ -167,6 +170,7 @@ async fn settle(
     let begun = tokio::time::Instant::now();
     let mut looks_at = tokio::time::interval(LOOK);
     let mut same = 0;
+    let mut other = String::new();
     loop {
         looks_at.tick().await;
         let looks = staged.iter().map(|one| section(harness, ports, one));
@@ -176,21 +180,26 @@ async fn settle(
             let number = SITUATIONS
                 .iter()
                 .position(|other| other.name == one.situation.name);
-            all &= if updates() {
+            let is_equal = if updates() {
                 sections.get(&number.unwrap()) == Some(&text)
             } else {
                 golden.contains(text.trim_end())
             };
+            if !is_equal {
+                all = false;
+                other.clone_from(&text);
+            }
             sections.insert(number.unwrap(), text);
         }
         same = if all { same + 1 } else { 0 };
-        let enough = if updates() { EQUAL_LOOKS } else { 1 };
+        let enough = if updates() { FINAL_LOOKS } else { EQUAL_LOOKS };
         if same >= enough {
             return;
         }
         if begun.elapsed() > DEADLINE {
-            // Without it, the caller shows how the page differs.
-            assert!(!updates(), "the sections still change");
+            // Otherwise the caller shows how the page differs.
+            let is_changing = updates() || all;
+            assert!(!is_changing, "the sections still change, such as:\n{other}");
             return;
         }
     }

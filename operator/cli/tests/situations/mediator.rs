@@ -105,7 +105,7 @@ pub struct MediatedPod {
     kubelet: Option<JoinHandle<()>>,
     _files: TempDir,
     _history: TempDir,
-    _token: NamedTempFile,
+    token: NamedTempFile,
 }
 
 impl Drop for MediatedPod {
@@ -150,7 +150,7 @@ impl MediatedPod {
             kubelet: Some(kubelet),
             _files: folder,
             _history: history,
-            _token: token,
+            token,
         }
     }
 
@@ -159,6 +159,11 @@ impl MediatedPod {
         if let Some(kubelet) = self.kubelet.take() {
             kubelet.abort();
         }
+    }
+
+    /// Lets each further report fail.
+    pub fn link_ends(&self) {
+        fs::write(self.token.path(), "none").unwrap();
     }
 
     /// Asks the model as the program does. Returns the status and the text of the answer.

@@ -145,6 +145,12 @@ async fn change(harness: &Harness, name: &str, namespace: &str, mediated: &mut M
                 mediated.ask().await;
             }
         }
+        "link-lost" => {
+            linked(harness, mediated).await;
+            becomes(harness, namespace, ("agents", AGENT), ("Ready", "True")).await;
+            mediated.link_ends();
+            becomes(harness, namespace, ("agents", AGENT), ("Ready", "False")).await;
+        }
         "earlier-agent" => recreate(harness, namespace, mediated).await,
         "operator-down" => {
             linked(harness, mediated).await;

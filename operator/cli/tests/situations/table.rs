@@ -173,6 +173,13 @@ pub const SITUATIONS: &[Situation] = &[
         pod: AgentPod::Mediator,
     },
     Situation {
+        name: "link-lost",
+        title: "The pod has lost its link to the operator",
+        text: "The mediator goes on serving with its files and allowlist; a revocation reaches it only when the kubelet brings new files. After two and a half minutes without a report the pod is not in force. Look at the mediator's log, and at the NetworkPolicies between the pod and port 8443 of the controller's pods.",
+        edit: |_| {},
+        pod: AgentPod::Mediator,
+    },
+    Situation {
         name: "older",
         title: "The pod's mediator is of an older release",
         text: "The files hold a restriction that the mediator does not know, so it serves nothing. Delete the pod: its replacement gets the mediator of this release.",

@@ -2,7 +2,8 @@
 //!
 //! Not here: the pods' part of the status.
 //!
-//! Invariant: a pod without a report counts as not having loaded anything.
+//! Invariant: a pod without a report, or without one for too long, counts as not having loaded
+//! anything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +36,11 @@ pub(super) fn pods(
         .filter(|pod| !pod.ending)
         .map(|pod| {
             let id = pod.id();
+            let is_silent = id.uid.is_some_and(|uid| reports.is_silent(uid));
             let report = id.uid.and_then(|uid| reports.pod(uid));
+            let report = report.filter(|_| !is_silent);
             let state = match report {
+                None if is_silent => ReportState::None,
                 None if !pod.annotations().contains_key(names::INJECTED_ANNOTATION) => {
                     ReportState::NoMediator
                 }
@@ -65,7 +69,7 @@ pub(super) fn pods(
             let waiting = want
                 .map_or(Duration::ZERO, |(_, since)| since.elapsed())
                 .min(age);
-            let overdue = waiting >= limit;
+            let overdue = waiting >= limit || is_silent;
             if matches!(
                 state,
                 ReportState::None | ReportState::Behind | ReportState::Rejected(_)

@@ -22,7 +22,8 @@ const STALE_LISTED: usize = 10;
 pub struct PodState {
     pub name: String,
     pub report: ReportState,
-    /// Whether the pod has been without the current manifest for longer than the stale time.
+    /// Whether the pod has been without the current manifest for longer than the stale time, or has
+    /// stopped reporting.
     pub overdue: bool,
     /// Compiled tools that its mediator does not offer: `tool: reason`.
     pub withheld: Vec<String>,
@@ -35,6 +36,7 @@ pub struct PodState {
 /// The last report of a pod's mediator, compared with the current manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportState {
+    /// It has not reported, or not for too long.
     None,
     /// The webhook did not inject the pod, so it has no mediator to report.
     NoMediator,
