@@ -42,6 +42,8 @@ async fn credentials_are_added_removed_and_rotated() {
         digest(&first, "credentials"),
         digest(&rotated, "credentials")
     );
+    let note = harness.event("analyst", "CredentialsRotated").await;
+    assert!(note.contains("a credential changed"), "{note}");
 
     // Its owner removes the label: the credential is sent nowhere any more.
     patch(json!({"metadata": {"labels": {"toolcrib.dev/credential": null}}})).await;
@@ -52,10 +54,21 @@ async fn credentials_are_added_removed_and_rotated() {
         .condition::<Surface>("trading-api", "Resolved", "False/SecretNotLabelled")
         .await;
     assert!(message.contains("trading-api-reader"), "{message}");
+    harness
+        .condition::<Agent>("analyst", "Ready", "False/AllWithheld")
+        .await;
     patch(json!({"metadata": {"labels": {"toolcrib.dev/credential": "true"}}})).await;
     harness
         .files("analyst", "back", |files| tools(files) == READS)
         .await;
+    for (object, reason) in [
+        ("analyst", "AllWithheld"),
+        ("trading-api", "SecretNotLabelled"),
+    ] {
+        let note = harness.event(object, "Recovered").await;
+        let expected = format!("Ready again; the previous reason was {reason}");
+        assert_eq!(note, expected, "{object}");
+    }
 
     secrets
         .delete("trading-api-reader", &DeleteParams::default())

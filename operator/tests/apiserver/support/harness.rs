@@ -558,14 +558,14 @@ impl Harness {
         versions
     }
 
-    /// Waits for an Event about an Agent; returns its note.
-    pub async fn event(&self, agent: &str, reason: &str) -> String {
+    /// Waits for an Event about an object; returns its note.
+    pub async fn event(&self, object: &str, reason: &str) -> String {
         let events: Api<k8s_openapi::api::events::v1::Event> = self.api(&self.pond);
         self.eventually(reason, || async {
             let events = events.list(&ListParams::default()).await.expect("list");
             events.into_iter().find_map(|event| {
                 let about = event.regarding.as_ref()?.name.as_deref();
-                let same = about == Some(agent) && event.reason.as_deref() == Some(reason);
+                let same = about == Some(object) && event.reason.as_deref() == Some(reason);
                 same.then_some(event.note)?
             })
         })
