@@ -28,6 +28,7 @@ use serde_json::json;
 use staging::{Ports, Scene, example, operator_goes, stage};
 use table::SITUATIONS;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use toolcrib_e2e::platform::repository;
 use toolcrib_e2e::services::{desk, model, serving};
 
@@ -36,10 +37,11 @@ const NAMESPACE: &str = "trading";
 const PAGE: &str = "docs/reference/situations.md";
 /// Time between two looks at all places.
 const LOOK: Duration = Duration::from_millis(300);
-/// Looks in a row that equal the page: a text that is right for a moment is not enough.
+/// Looks in a row without a difference: a text that is right for a moment is not enough.
 const EQUAL_LOOKS: u32 = 3;
-/// Equal looks before `UPDATE_EXPECT` takes a section as final: longer than the stale time.
-const FINAL_LOOKS: u32 = 15;
+/// The time without a change before `UPDATE_EXPECT` takes the sections as final: longer than the stale
+/// time.
+const UNCHANGED: Duration = Duration::from_secs(5);
 
 async fn listen(router: axum::Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -94,6 +96,7 @@ async fn each_situation_matches_the_page() {
             mediated: None,
             answer: None,
             log: None,
+            reporting: JoinSet::new(),
         });
     }
     harness.start("heron");
@@ -170,6 +173,7 @@ async fn settle(
     let begun = tokio::time::Instant::now();
     let mut looks_at = tokio::time::interval(LOOK);
     let mut same = 0;
+    let mut changed = begun;
     let mut other = String::new();
     loop {
         looks_at.tick().await;
@@ -192,8 +196,10 @@ async fn settle(
             sections.insert(number.unwrap(), text);
         }
         same = if all { same + 1 } else { 0 };
-        let enough = if updates() { FINAL_LOOKS } else { EQUAL_LOOKS };
-        if same >= enough {
+        if !all {
+            changed = tokio::time::Instant::now();
+        }
+        if same >= EQUAL_LOOKS && (!updates() || changed.elapsed() >= UNCHANGED) {
             return;
         }
         if begun.elapsed() > DEADLINE {

@@ -1,17 +1,22 @@
 //! Stages a situation: the objects of the example, the agent's pod, and the change under it.
 
 use std::fs;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use toolcrib_crds::{Agent, ToolGrant};
 use toolcrib_e2e::platform::repository;
 
 use super::harness::Harness;
 use super::mediator::{self, AGENT, Injection, MediatedPod};
 use super::table::{AgentPod, Objects, Situation};
+
+/// The interval of reports, as a mediator's.
+const REPORTS: Duration = Duration::from_secs(15);
 
 /// A staged situation.
 pub struct Scene {
@@ -20,6 +25,8 @@ pub struct Scene {
     pub mediated: Option<MediatedPod>,
     pub answer: Option<String>,
     pub log: Option<String>,
+    /// Stands in for a mediator that only reports.
+    pub reporting: JoinSet<()>,
 }
 
 /// Ports of the example's Services in this run.
@@ -87,7 +94,7 @@ pub async fn stage(harness: &Harness, staged: &mut Scene) {
         AgentPod::NotInjected => {
             mediator::pod(harness, namespace, Injection::No, "Running").await;
         }
-        AgentPod::Older => older(harness, namespace).await,
+        AgentPod::Older => older(harness, namespace, &mut staged.reporting).await,
         AgentPod::Mediator => {
             let mut mediated = MediatedPod::start(harness, namespace).await;
             change(harness, situation.name, namespace, &mut mediated).await;
@@ -242,8 +249,8 @@ async fn until(harness: &Harness, what: &str, so: impl Fn() -> bool) {
         .await;
 }
 
-/// Sends the report of a mediator that does not know a restriction of the files.
-async fn older(harness: &Harness, namespace: &str) {
+/// Sends the reports of a mediator that does not know a restriction of the files.
+async fn older(harness: &Harness, namespace: &str, reporting: &mut JoinSet<()>) {
     let pod = mediator::pod(harness, namespace, Injection::Yes, "Running").await;
     let files = harness
         .eventually("the compiled files", || async {
@@ -260,12 +267,23 @@ async fn older(harness: &Harness, namespace: &str) {
         "epoch": "e", "version": "0.0.9", "understands": [], "usage": {},
         "error": format!("agent.json: requires {required}, which this release does not enforce"),
     });
+    let report = http.post(&url).bearer_auth(&token).body(body.to_string());
+    let send = move || {
+        let report = report.try_clone().unwrap();
+        async move { report.send().await.is_ok_and(|it| it.status() == 200) }
+    };
     harness
         .eventually("the report is taken", || async {
-            let sent = http.post(&url).bearer_auth(&token).body(body.to_string());
-            (sent.send().await.unwrap().status() == 200).then_some(())
+            send().await.then_some(())
         })
         .await;
+    reporting.spawn(async move {
+        let mut times = tokio::time::interval(REPORTS);
+        // Ends with the operator.
+        while send().await {
+            times.tick().await;
+        }
+    });
 }
 
 /// Waits for the link's end, and creates the installation's Deployment without pods.
