@@ -5,6 +5,7 @@
     clippy::disallowed_methods,
     reason = "a test reads its cases from files"
 )]
+#![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
 use std::collections::BTreeMap;
 use std::fs;

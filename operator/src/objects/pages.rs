@@ -11,11 +11,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::{Request, Response};
-use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use toolcrib_bounds::Buffer;
+use toolcrib_serve::{BodyError, read_body};
 
 /// Most bytes of a page with more than one object.
 const PAGE: usize = 4 * 1024 * 1024;
@@ -53,7 +52,12 @@ async fn send(
         let answer = client.send(page).await?;
         let (head, body) = answer.into_parts();
         let most = if limit == 1 { usize::MAX } else { PAGE };
-        if let Some(bytes) = read(body, most).await? {
+        let bytes = match read_body(body, most).await {
+            Ok(bytes) => Some(bytes),
+            Err(BodyError::TooLarge) => None,
+            Err(BodyError::Broken(error)) => return Err(error),
+        };
+        if let Some(bytes) = bytes {
             // The page is at most half full, so the next page may have more objects.
             let next = if bytes.len() < PAGE / 2 {
                 limit.saturating_mul(2)
@@ -103,20 +107,6 @@ fn with_limit(uri: &http::Uri, limit: u32) -> http::Uri {
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(target.parse().expect("only a number differs"));
     http::Uri::from_parts(parts).expect("only a number differs")
-}
-
-/// Reads the body; `None` if it has more than `most` bytes.
-async fn read(mut body: Body, most: usize) -> Result<Option<Vec<u8>>, kube::Error> {
-    let mut bytes = Buffer::new(most);
-    while let Some(frame) = body.frame().await {
-        let frame = frame?;
-        if let Some(data) = frame.data_ref()
-            && bytes.push(data).is_err()
-        {
-            return Ok(None);
-        }
-    }
-    Ok(Some(bytes.into_bytes()))
 }
 
 #[cfg(test)]

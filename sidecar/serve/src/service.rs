@@ -1,4 +1,4 @@
-//! What the accept loop needs of the services that it serves.
+//! Traits of a connection's service and of its response bodies.
 
 use std::convert::Infallible;
 

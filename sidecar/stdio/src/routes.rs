@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -19,6 +19,7 @@ use toolcrib_mcp::code::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND};
 use toolcrib_mcp::header::SESSION_HEADER;
 use toolcrib_mcp::revision::{self, Form};
 use toolcrib_mcp::{Answer, Fault, Message, Raw, ReplyBody, members, raw, reply};
+use toolcrib_serve::{BodyError, read_body};
 use toolcrib_sidecar::app::sessions::{SessionId, Sessions};
 
 use crate::program::Caller;
@@ -86,10 +87,10 @@ async fn receive(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) ->
     if let Some(refused) = app.refusal_of(&headers) {
         return refused;
     }
-    let body = match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY)).await {
+    let body = match tokio::time::timeout(BODY_TIME, read_body(body, BODY)).await {
         Ok(Ok(body)) => body,
-        // The body is too long, or broke off; in the latter case no client reads the answer.
-        Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Ok(Err(BodyError::TooLarge)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Ok(Err(BodyError::Broken(_))) => return StatusCode::BAD_REQUEST.into_response(),
         Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
     };
     let form = revision::form(&headers);
@@ -220,7 +221,7 @@ async fn call(
             Form::Stateless => match for_stateless(method, &result) {
                 Some(result) => answer(form, &id, ReplyBody::Result(&result)),
                 None => {
-                    let fault = Fault::new(INTERNAL_ERROR, "the program's result is no object");
+                    let fault = Fault::new(INTERNAL_ERROR, "the program's result is not an object");
                     answer(form, &id, ReplyBody::Fault(&fault))
                 }
             },
