@@ -1,4 +1,5 @@
-//! The HTTP headers that only the mediator may set.
+//! Rules on HTTP headers: those that only the mediator may set, those of one connection, and the
+//! bearer token of a request.
 //!
 //! Not here: the direction in which other headers pass.
 
@@ -13,16 +14,21 @@ pub enum ReservedHeader {
     Credential,
 }
 
-const FRAMING: [&str; 17] = [
-    // Headers of one connection (RFC 9110, 7.6.1).
+/// Headers of one connection (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [&str; 10] = [
     "connection",
+    "http2-settings",
     "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
     "proxy-connection",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
-    "http2-settings",
+];
+
+const FRAMING: [&str; 9] = [
     // Headers of the message.
     "accept-encoding",
     "content-encoding",
@@ -69,15 +75,34 @@ pub fn reserved(name: &str) -> Option<ReservedHeader> {
     let among = |names: &[&str], prefixes: &[&str]| {
         names.contains(&name.as_str()) || prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
-    if among(&FRAMING, &FRAMING_PREFIXES) {
+    // First, since a proxy's credentials are headers of one connection too.
+    if among(&CREDENTIALS, &CREDENTIAL_PREFIXES) {
+        Some(ReservedHeader::Credential)
+    } else if is_hop_by_hop(&name) || among(&FRAMING, &FRAMING_PREFIXES) {
         Some(ReservedHeader::Framing)
     } else if among(&IDENTITY, &IDENTITY_PREFIXES) {
         Some(ReservedHeader::Identity)
-    } else if among(&CREDENTIALS, &CREDENTIAL_PREFIXES) {
-        Some(ReservedHeader::Credential)
     } else {
         None
     }
+}
+
+/// Returns true if a header of this name, in lower case, belongs to one connection and is never
+/// forwarded. The headers that `Connection` names belong to it too.
+pub fn is_hop_by_hop(name: &str) -> bool {
+    HOP_BY_HOP.contains(&name)
+}
+
+/// Returns the token of the only `Authorization` header, whose values are `values`. `None`: the
+/// header is missing or repeated, or its scheme is not `Bearer`, in any case.
+pub fn bearer<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> Option<&'v [u8]> {
+    let mut values = values.into_iter();
+    // A repeated header is malformed, even if one of the values is valid.
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
 /// Returns true if a service's credential may be a header of this name. Credential headers are
@@ -137,11 +162,29 @@ mod tests {
             ("Authorization", Some(ReservedHeader::Credential)),
             ("X-Amz-Security-Token", Some(ReservedHeader::Credential)),
             ("Proxy-Authorization", Some(ReservedHeader::Credential)),
+            ("HTTP2-Settings", Some(ReservedHeader::Framing)),
             ("x-desk-key", None),
             ("openai-beta", None),
         ] {
             assert_eq!(reserved(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn only_a_single_bearer_token_is_accepted() {
+        let check = |values: &[&str], expected: Option<&str>| {
+            let found = bearer(values.iter().map(|value| value.as_bytes()));
+            assert_eq!(found, expected.map(str::as_bytes), "{values:?}");
+        };
+        check(&["Bearer otter"], Some("otter"));
+        check(&["bearer otter"], Some("otter"));
+        check(&["Bearer "], Some(""));
+        check(&["Bearer  otter"], Some(" otter"));
+        check(&[], None);
+        check(&["Basic otter"], None);
+        check(&["Bear"], None);
+        check(&["Bearer\totter"], None);
+        check(&["Bearer otter", "Bearer otter"], None);
     }
 
     #[test]

@@ -9,15 +9,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{self, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use toolcrib_bounds::headers::bearer;
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_manifest::{LONGEST_REPORT, LinkUp};
-use toolcrib_serve::part_of;
+use toolcrib_serve::{BodyError, part_of, read_body};
 
 use super::answers::LatestAnswer;
 use super::long_polls::LongPolls;
@@ -187,29 +188,26 @@ async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusa
     may_answer(link)?;
     let visitor = Visitor::of(&request);
     let (parts, body) = request.into_parts();
-    let token = parts
-        .headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .ok_or(Refusal::NoToken)?;
+    let values = parts.headers.get_all(header::AUTHORIZATION).iter();
+    let token = bearer(values.map(HeaderValue::as_bytes)).ok_or(Refusal::NoToken)?;
+    let token = std::str::from_utf8(token).map_err(|_| Refusal::NoToken)?;
     if let Some(visitor) = &visitor {
         visitor.checking();
     }
-    let bearer = reviewed(link, token).await?;
-    let (agent, older_than_leader) = pod(link, &bearer)?;
+    let sender = reviewed(link, token).await?;
+    let (agent, older_than_leader) = pod(link, &sender)?;
     if visitor.is_some_and(|visitor| !visitor.known()) {
         return Err(Refusal::Busy);
     }
     // Bodies are read only after authentication.
     let up = read(&listener.bodies, body).await?;
-    let sender = Sender {
-        uid: bearer.uid.clone(),
-        pod: bearer.pod.clone(),
+    let report_sender = Sender {
+        uid: sender.uid.clone(),
+        pod: sender.pod.clone(),
         agent: agent.clone(),
         older_than_leader,
     };
-    let change = link.state.report(&sender, &up);
+    let change = link.state.report(&report_sender, &up);
     (link.on_report)(&agent, change);
 
     let present = link
@@ -220,10 +218,10 @@ async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusa
     let mut answers = link.state.subscribe(&agent, present);
     let (seen, hold) = (up.seen, Duration::from_millis(up.hold_ms));
     drop(up);
-    next_answer(&listener.long_polls, &bearer.uid, &mut answers, seen, hold).await?;
+    next_answer(&listener.long_polls, &sender.uid, &mut answers, seen, hold).await?;
     // Leadership and pod are checked again, since they may have changed while the request was held.
     may_answer(link)?;
-    pod(link, &bearer)?;
+    pod(link, &sender)?;
     let answer = answers.borrow();
     let answer = answer.as_ref().ok_or(Refusal::NotCompiled)?;
     let now = jiff::Timestamp::now();
@@ -247,9 +245,10 @@ async fn read(bodies: &Semaphore, body: Body) -> Result<LinkUp, Refusal> {
         return Err(Refusal::Busy);
     };
     let _room = room.expect("the semaphore is never closed");
-    match tokio::time::timeout(READ, axum::body::to_bytes(body, LONGEST_REPORT)).await {
+    match tokio::time::timeout(READ, read_body(body, LONGEST_REPORT)).await {
         Ok(Ok(body)) => decoded(&body).ok_or(Refusal::Malformed),
-        Ok(Err(_)) => Err(Refusal::TooLarge),
+        Ok(Err(BodyError::TooLarge)) => Err(Refusal::TooLarge),
+        Ok(Err(BodyError::Broken(_))) => Err(Refusal::Malformed),
         Err(_) => Err(Refusal::TooSlow),
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use toolcrib_bounds::headers::bearer;
 use toolcrib_manifest::{AgentFile, Identity};
 
 /// The authenticated runner.
@@ -59,24 +60,23 @@ pub fn has_token(headers: &HeaderMap) -> bool {
 
 /// The token as it was sent.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
-    let single = |name: &str| {
-        let mut values = headers.get_all(name).iter();
-        let value = values.next();
-        // A repeated header is malformed, even if one of the values matches.
-        values.next().is_none().then_some(value).flatten()
-    };
-    let bearer = || {
-        let value = single("authorization")?.as_bytes();
-        let (scheme, token) = value.split_at_checked(7)?;
-        scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
-    };
-    let key = || Some(single("x-api-key")?.as_bytes());
-    let count = |name: &str| headers.get_all(name).iter().count();
-    match (count("authorization"), count("x-api-key")) {
-        (0, _) => key(),
-        (_, 0) => bearer(),
-        (_, _) => bearer().filter(|token| key().is_some_and(|key| key == *token)),
+    let values = |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let token = || bearer(values("authorization"));
+    let key = || single(values("x-api-key"));
+    match (
+        headers.contains_key("authorization"),
+        headers.contains_key("x-api-key"),
+    ) {
+        (false, _) => key(),
+        (true, false) => token(),
+        (true, true) => token().filter(|token| key() == Some(*token)),
     }
+}
+
+/// Returns the value of a header that is not repeated.
+fn single<'v>(mut values: impl Iterator<Item = &'v [u8]>) -> Option<&'v [u8]> {
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
 }
 
 /// The identity for services and the record. `None`: it would be the pod's name, and that has a

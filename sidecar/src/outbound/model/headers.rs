@@ -5,7 +5,7 @@
 //! credential is added afterwards and is the only one.
 
 use http::header::{self, HeaderMap, HeaderName};
-use toolcrib_bounds::headers::{HeaderPattern, reserved};
+use toolcrib_bounds::headers::{HeaderPattern, is_hop_by_hop, reserved};
 
 /// The headers of the OpenAI and Anthropic SDKs that the model APIs read.
 const PASSED: [&str; 6] = [
@@ -18,20 +18,6 @@ const PASSED: [&str; 6] = [
 ];
 
 const PASSED_PREFIXES: [&str; 2] = ["anthropic-", "x-stainless-"];
-
-/// Headers of one connection (RFC 9110 7.6.1), and headers that are written anew for the next one.
-const HOP_BY_HOP: [&str; 10] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "content-length",
-];
 
 /// The runner's headers that may go to any provider.
 pub fn upstream(runner: &HeaderMap) -> HeaderMap {
@@ -104,7 +90,9 @@ fn filtered(headers: &HeaderMap, dropped: &[&str]) -> HeaderMap {
         .iter()
         .filter(|(name, _)| {
             let text = name.as_str();
-            !(HOP_BY_HOP.contains(&text) || dropped.contains(&text) || named.contains(name))
+            // The next connection writes a length of its own.
+            let is_framing = is_hop_by_hop(text) || *name == header::CONTENT_LENGTH;
+            !(is_framing || dropped.contains(&text) || named.contains(name))
         })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
@@ -113,6 +101,28 @@ fn filtered(headers: &HeaderMap, dropped: &[&str]) -> HeaderMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hop_by_hop_headers_do_not_reach_the_runner() {
+        let sent = [
+            ("connection", "close, x-private"),
+            ("content-length", "7"),
+            ("http2-settings", "AAMAAABk"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authenticate", "Basic"),
+            ("set-cookie", "a=b"),
+            ("transfer-encoding", "chunked"),
+            ("x-private", "1"),
+            ("x-ratelimit-remaining", "7"),
+        ];
+        let headers: HeaderMap = sent
+            .iter()
+            .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
+            .collect();
+        let passed = downstream(&headers);
+        let names: Vec<_> = passed.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["x-ratelimit-remaining"]);
+    }
 
     #[test]
     fn identity_and_hop_by_hop_headers_do_not_pass() {
