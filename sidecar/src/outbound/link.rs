@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
+use toolcrib_bounds::chain;
 use toolcrib_manifest::{
     LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, ProviderRefusal,
     names,
@@ -184,7 +185,7 @@ impl Link {
                 self.metrics.link_report("failed");
                 let failures = progress.failures;
                 let wait = wait(&error, failures);
-                let error = format!("{:#}", anyhow::Error::new(error));
+                let error = chain(&error);
                 tracing::warn!(failures, error, "link request failed, retrying");
                 now + wait
             }

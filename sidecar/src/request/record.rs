@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use toolcrib_bounds::chain;
 use toolcrib_dialect::Dialect;
 use toolcrib_mediation::{
     CallId, ConnectionFailure, RecordStatus, ResultCode, RunnerError, TraceCall, TraceRound,
@@ -115,7 +116,7 @@ pub fn model_call(
     app.history.model_call(line).map_err(|error| {
         tracing::error!(
             request_id = caller.request_id,
-            error = error.to_string(),
+            error = chain(&error),
             "record not written, model call refused"
         );
         unrecordable()
@@ -144,7 +145,7 @@ pub fn finish(app: &App, request: RequestSummary<'_>, mut end: RequestEnd<'_>) {
     if let Err(error) = app.history.turn(lines) {
         tracing::error!(
             request_id = request.caller.request_id,
-            error = error.to_string(),
+            error = chain(&error),
             "record line of the request not written"
         );
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use toolcrib_manifest::BudgetUnit;
+use toolcrib_bounds::chain;
 use toolcrib_mediation::{
     AllowedBy, Certainty, Display, LiveTool, ManagedCall, ResultCode, ToolFailure, ToolOutcome,
 };
@@ -91,10 +92,10 @@ async fn run(
     let version = now
         .version()
         .map_err(|_| ToolFailure::canceled(call.name()))?;
-    let unrecorded = |what: &str, error: &dyn std::error::Error| {
+    let unrecorded = |what: &str, error: &(dyn std::error::Error + 'static)| {
         tracing::error!(
             tool = call.name(),
-            error = error.to_string(),
+            error = chain(error),
             "{what} not written, call refused"
         );
         ToolFailure::new(

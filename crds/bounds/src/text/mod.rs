@@ -1,8 +1,12 @@
-//! Texts for people: cutting long ones, and counting nouns.
+//! Texts for people: long texts are cut, long lists end in a count, nouns agree with their number,
+//! and an error is shown with its causes.
 
 pub mod shown;
 
 use std::borrow::Cow;
+use std::error::Error;
+use std::fmt::Display;
+use std::iter;
 
 /// Marks the end of a text that was cut.
 const MARK: &str = " …";
@@ -27,9 +31,62 @@ pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{ending}")
 }
 
+/// At most `most` names, and the number of the others: "a, b and 3 more".
+pub fn listed<T, N>(names: N, most: usize) -> String
+where
+    T: Display,
+    N: IntoIterator<Item = T>,
+    // The length is known, so names that are not shown take no work.
+    N::IntoIter: ExactSizeIterator,
+{
+    let names = names.into_iter();
+    let more = names.len().saturating_sub(most);
+    let shown: Vec<String> = names.take(most).map(|name| name.to_string()).collect();
+    let shown = shown.join(", ");
+    match more {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// An error with all its causes: "the record cannot be written: No space left on device". A log
+/// line shows an error with this function, since `to_string` omits the causes.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let errors = iter::successors(Some(error), |error| (*error).source());
+    let texts: Vec<String> = errors.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_list_ends_in_a_count() {
+        for (names, expected) in [
+            (&[][..], ""),
+            (&["otter"][..], "otter"),
+            (&["otter", "heron"][..], "otter, heron"),
+            (
+                &["otter", "heron", "newt", "pike"][..],
+                "otter, heron and 2 more",
+            ),
+        ] {
+            assert_eq!(listed(names, 2), expected);
+        }
+    }
+
+    #[test]
+    fn an_error_is_shown_with_its_causes() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the pond cannot be read")]
+        struct Unreadable(#[source] std::io::Error);
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let expected = format!("the pond cannot be read: {full}");
+        assert_eq!(chain(&Unreadable(full)), expected);
+        let alone = std::io::Error::other("dry");
+        assert_eq!(chain(&alone), "dry");
+    }
 
     #[track_caller]
     fn check(text: &str, bytes: usize, expected: &str) {

@@ -299,6 +299,13 @@ async fn a_full_disk_refuses_calls_and_answers_the_rest() {
     let result = wire.results(&body).remove(0).1;
     assert_eq!(result["error"]["code"], "request_failed");
     assert_eq!(mediator.desk.connections(), 0);
+    let is_refusal = |line: &Value| line["message"] == "intent not written, call refused";
+    let refusal = || mediator.log().into_iter().find(is_refusal);
+    let refusal = until("the refusal in the log", refusal).await;
+    assert_eq!(
+        refusal["error"],
+        "the record cannot be written: No space left on device (os error 28)"
+    );
     let text = mediator.metrics().await;
     let waiting = "toolcrib_mediator_record_waiting_bytes ";
     let line = text.lines().find(|line| line.starts_with(waiting)).unwrap();
