@@ -4,6 +4,8 @@
 //! Invariant: the suggestions for one object take a bounded number of steps, however many of its
 //! names are unknown, and however many names are known.
 
+use toolcrib_bounds::{cut, listed};
+
 /// Longer names are not compared: the work grows with the product of their lengths.
 const LONGEST: usize = 64;
 /// Limits the names that a message lists.
@@ -96,16 +98,11 @@ impl Suggestions {
         if let Some(known) = self.nearest(name, names.clone()) {
             return format!("did you mean {known}?");
         }
-        let more = names.len().saturating_sub(LISTED);
-        let listed: Vec<_> = names
-            .take(LISTED)
-            .map(|known| toolcrib_bounds::cut(known, LONGEST))
-            .collect();
-        match (listed.is_empty(), more) {
-            (true, _) => "there is none".to_owned(),
-            (false, 0) => format!("there is {}", listed.join(", ")),
-            (false, more) => format!("there is {}, and {more} more", listed.join(", ")),
+        if names.len() == 0 {
+            return "there is none".to_owned();
         }
+        let names = names.map(|known| cut(known, LONGEST));
+        format!("there is {}", listed(names, LISTED))
     }
 }
 
@@ -164,7 +161,7 @@ mod tests {
             .map(|number| format!("swim_{number}_lengths"))
             .collect();
         let said = meant_or_known("fly", many.iter().map(String::as_str));
-        assert!(said.ends_with("swim_7_lengths, and 2 more"), "{said}");
+        assert!(said.ends_with("swim_7_lengths and 2 more"), "{said}");
     }
     #[test]
     fn many_unknown_names_take_a_bounded_number_of_steps() {
@@ -187,7 +184,7 @@ mod tests {
             "{said}"
         );
         assert!(
-            said.ends_with("get_number_7_of_pond, and 248 more"),
+            said.ends_with("get_number_7_of_pond and 248 more"),
             "{said}"
         );
         // Names of other lengths are not compared.

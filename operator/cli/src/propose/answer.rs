@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use toolcrib_bounds::listed;
 use toolcrib_compile::{Compilation, Effect, Inputs, ObjectRef, Plan};
 use toolcrib_manifest::Identity;
 
@@ -24,15 +25,6 @@ const LISTED: usize = 100;
 /// Names from the record, safe to print.
 pub fn plain_names<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     names.map(print::brief).collect()
-}
-
-/// At most [`LISTED`] names, and how many are left out.
-fn listed(names: &[String]) -> String {
-    let shown = names.iter().take(LISTED).cloned().collect::<Vec<_>>();
-    match names.len().saturating_sub(LISTED) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }
 
 fn grant_names(grants: &[ObjectRef]) -> Vec<String> {
@@ -113,13 +105,13 @@ impl Proposal<'_> {
             ("Granted now, and not used", self.unused()),
         ] {
             if !names.is_empty() {
-                head.push(format!("{what}: {}.", listed(&names)));
+                head.push(format!("{what}: {}.", listed(&names, LISTED)));
             }
         }
         if !self.conditional.is_empty() {
             head.push(format!(
                 "Times, rates and `when` of {} are not in it, since no record shows them: add them if they should hold.",
-                listed(&grant_names(&self.conditional))
+                listed(grant_names(&self.conditional), LISTED)
             ));
         }
         head
@@ -176,7 +168,7 @@ impl Proposal<'_> {
             true => eprintln!("plan, if it is added:"),
             false => eprintln!(
                 "plan, if it replaces what {} gives to this agent:",
-                listed(&present)
+                listed(&present, LISTED)
             ),
         }
         eprint!("{}", plan::table(&self.planned, Color::Off));

@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use toolcrib_bounds::listed;
 use toolcrib_crds::Scheme;
 
 use crate::canonical::digest::sha256;
@@ -246,8 +247,8 @@ pub(crate) fn check(
     } else {
         hosts.iter().map(ToString::to_string).collect()
     };
-    let going = listed(going.into_iter());
-    // Consent to an address that is wrong would have to be given again.
+    let going = listed(going, MAX_LISTED);
+    // After the address is corrected the owner would have to consent again.
     if let Some(wrong) = &route.wrong_address {
         let message = format!(
             "Secret {secret} may not be sent to {going}; first correct the address: {wrong}"
@@ -301,7 +302,7 @@ impl Allowlist {
         let mut why = if self.hosts.is_empty() {
             format!("no annotation {annotation} of it names a host")
         } else {
-            let said = listed(self.hosts.iter().map(HostEntry::to_string));
+            let said = listed(&self.hosts, MAX_LISTED);
             format!("its annotation {annotation} names {said}")
         };
         let bare = |destination: &&&Destination| {
@@ -338,18 +339,8 @@ fn allows_nothing(malformed: &[String], form: &str) -> String {
     if malformed.is_empty() {
         return String::new();
     }
-    let malformed = listed(malformed.iter().map(|text| format!("{text:?}")));
+    let malformed = listed(malformed.iter().map(|text| format!("{text:?}")), MAX_LISTED);
     format!(" ({malformed} allows nothing: an entry is {form})")
-}
-
-/// Joins at most [`MAX_LISTED`] texts, so that a message stays short.
-fn listed(texts: impl Iterator<Item = String>) -> String {
-    let texts: Vec<String> = texts.collect();
-    let shown = texts[..texts.len().min(MAX_LISTED)].join(", ");
-    match texts.len().saturating_sub(MAX_LISTED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use toolcrib_bounds::arguments::{Arguments, in_other_case};
 use toolcrib_bounds::cut;
 use toolcrib_bounds::json::number;
+use toolcrib_bounds::{cut, listed};
 use toolcrib_bounds::schema::{Rejection, Schema as Counted, Validator, Violation, Violations};
 use toolcrib_dialect::json::{Array, Change, Object, canonical};
 use toolcrib_manifest::names::CLAW_ID;
@@ -272,50 +273,30 @@ impl SchemaValidators {
             .filter(|name| !self.declared.takes(name) && !by_pattern(name))
             .collect();
         let first = cut(names.first()?, MAX_KEY);
-        let (named, more) = names.split_at(names.len().min(MAX_UNDECLARED));
-        let named: Vec<String> = named
-            .iter()
-            .map(|name| format!("`{}`", cut(name, MAX_KEY)))
-            .collect();
-        let more = match more.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let named = names.iter().map(|name| quoted(name));
+        let named = listed(named, MAX_UNDECLARED);
         let are = match names.len() {
-            1 => "is no argument",
-            _ => "are no arguments",
+            1 => "is not an argument",
+            _ => "are not arguments",
         };
         Some(Violation {
-            message: format!(
-                "{}{more} {are} of this tool; {}",
-                named.join(", "),
-                self.listed()
-            ),
+            message: format!("{named} {are} of this tool; {}", self.declared_arguments()),
             path: format!("/{}", first.replace('~', "~0").replace('/', "~1")),
             rule: CLOSED.into(),
         })
     }
 
     /// Lists the declared arguments, for the message about an undeclared one.
-    fn listed(&self) -> String {
+    fn declared_arguments(&self) -> String {
         let own = |name: &&String| name.as_str() != CLAW_ID;
-        let names = self.declared.names.iter().filter(own);
-        let named: Vec<String> = names
-            .clone()
-            .take(MAX_NAMED)
-            .map(|name| format!("`{}`", cut(name, MAX_KEY)))
-            .collect();
-        let more = match names.count().saturating_sub(MAX_NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        match (named.is_empty(), self.patterns.is_some()) {
+        let names: Vec<&String> = self.declared.names.iter().filter(own).collect();
+        let named = listed(names.iter().map(|name| quoted(name)), MAX_NAMED);
+        match (names.is_empty(), self.patterns.is_some()) {
             (true, false) => "it has none".into(),
             (true, true) => "its arguments follow a pattern".into(),
-            (false, false) => format!("its arguments are {}{more}", named.join(", ")),
+            (false, false) => format!("its arguments are {named}"),
             (false, true) => {
-                let named = named.join(", ");
-                format!("its arguments are {named}{more}, and those that follow a pattern")
+                format!("its arguments are {named}, and those that follow a pattern")
             }
         }
     }
@@ -387,6 +368,11 @@ fn without_element(raw: &str) -> Change {
         &[],
     ))
 }
+/// Quotes the beginning of an argument's name.
+fn quoted(name: &str) -> String {
+    format!("`{}`", cut(name, MAX_KEY))
+}
+
 
 #[cfg(test)]
 mod tests {
