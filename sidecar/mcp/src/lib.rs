@@ -14,6 +14,10 @@ pub mod header;
 pub mod message;
 pub mod revision;
 
+/// Limits the nesting of a message, in either direction. No tool's data is deeper, and JSON readers of
+/// the record stop at about as much; arguments have a smaller bound.
+pub const MAX_DEPTH: usize = 128;
+
 pub use message::{
     Answer, Fault, Members, Message, MessageError, Raw, ReplyBody, members, raw, reply,
 };

@@ -15,7 +15,7 @@ use toolcrib_mcp::header::{SESSION_HEADER, check_mirrored};
 use toolcrib_mcp::revision::{
     self, Form, META, NEWEST_HANDSHAKE, SERVER_KEY, STATELESS, implementation, settled,
 };
-use toolcrib_mcp::{Fault, Message, Raw, ReplyBody, members, raw, reply};
+use toolcrib_mcp::{Fault, MAX_DEPTH, Message, Raw, ReplyBody, members, raw, reply};
 use toolcrib_mediation::{NameOwner, PresentedTools};
 
 use super::answer::{NOT_SERVED, Refusal, document, uncached};
@@ -27,9 +27,6 @@ use crate::app::sessions::client::Session;
 use crate::config::EffectiveConfig;
 use crate::request::admission::recordable;
 use crate::request::caller::Caller;
-
-/// Deepest nesting of a message; arguments have a smaller bound.
-const MAX_DEPTH: usize = 128;
 
 /// The next step for a message: its answer, or a call to run.
 pub enum Next {

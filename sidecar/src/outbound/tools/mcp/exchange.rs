@@ -9,6 +9,7 @@ use reqwest::{Method, RequestBuilder, Response};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use toolcrib_bounds::json::nests_within;
 use toolcrib_dialect::SseParser;
+use toolcrib_mcp::MAX_DEPTH;
 use toolcrib_mcp::client::{Answer, Protocol, ServerMessage, ServerRequest};
 use toolcrib_mcp::header::SESSION_HEADER;
 use toolcrib_mediation::{Certainty, ConnectionCause, ConnectionFailure, ResultCode, ToolFailure};
@@ -27,8 +28,6 @@ const MAX_ANSWER: usize = 4 * 1024 * 1024;
 const MAX_EVENTS: usize = 4096;
 /// Most requests that a server may make while one call runs. An honest one makes one.
 const MAX_SERVER_REQUESTS: usize = 16;
-/// Deepest nesting. No tool's data is deeper; readers of the record stop at about as much.
-const MAX_DEPTH: usize = 128;
 /// Bytes of an answer that need no permits.
 const FREE: usize = 64 * 1024;
 
