@@ -102,13 +102,13 @@ struct Copy {
 enum FetchError {
     #[error("its address or settings cannot be used")]
     Unusable,
-    #[error("{0}")]
+    #[error(transparent)]
     Credential(#[from] CredentialError),
     #[error("its service could not be reached")]
     Unreachable(ConnectionFailure),
     #[error("its service answered with status {0}")]
     Status(u16),
-    #[error("{0}")]
+    #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("its service did not answer in time")]
     Timeout(ConnectionFailure),

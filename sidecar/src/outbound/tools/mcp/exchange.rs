@@ -82,21 +82,21 @@ pub enum ReplyContent {
 /// The reason why there is no usable answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
-    #[error("could not be reached")]
+    #[error("its server could not be reached")]
     NotConnected(ConnectionCause),
-    #[error("interrupted its answer")]
+    #[error("its server interrupted its answer")]
     BrokenOff,
-    #[error("did not answer in time")]
+    #[error("its server did not answer in time")]
     Silent,
-    #[error("answered with more bytes or events than are read")]
+    #[error("its server answered with more bytes or events than are read")]
     TooLarge,
-    #[error("answered while too many long answers were being read")]
+    #[error("its server answered while too many long answers were being read")]
     NoRoom,
-    #[error("did not answer with a valid MCP message")]
+    #[error("its server did not answer with a valid MCP message")]
     NotMcp,
-    #[error("answered another request")]
+    #[error("its server answered another request")]
     OtherId,
-    #[error("sent too many requests of its own")]
+    #[error("its server sent too many requests of its own")]
     Insistent,
 }
 

@@ -88,7 +88,7 @@ pub(super) enum OpenError {
     Rpc(i64),
     #[error("its server supports no protocol revision of this mediator")]
     Revision,
-    #[error("its server {0}")]
+    #[error(transparent)]
     Exchange(#[from] ExchangeError),
 }
 
