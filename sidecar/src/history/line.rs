@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use toolcrib_mediation::{AllowedBy, ManagedCall, Scrubber};
 use toolcrib_record::{IntentLine, Line};
 
-use super::kept::{KeptBody, MAX_BODY, whole};
+use super::body::{MAX_BODY, RecordBody, whole};
 
 const BLOCK: usize = 256;
 
@@ -92,14 +92,14 @@ pub enum Body<'a> {
     /// A text that is known to be JSON; it is not validated again.
     Json(&'a str),
     Bytes(&'a [u8]),
-    Kept(&'a KeptBody),
+    Kept(&'a RecordBody),
 }
 
 /// Formats a body for a line: JSON unchanged, a stream as its text, a long body as its ends.
 /// `None`: there is no body.
 pub fn body<'a>(body: Body<'a>, scrubber: &Scrubber) -> Option<Cow<'a, str>> {
     let long = |bytes: &[u8]| {
-        let kept = KeptBody::of(bytes);
+        let kept = RecordBody::of(bytes);
         kept.json(scrubber).map(|text| text.into_owned().into())
     };
     match body {

@@ -1,17 +1,17 @@
 //! The record: one line per request, call and result, in `history.jsonl` and on stdout.
 //!
-//! [`line`] defines the lines, [`kept`] the bodies in them; [`writer`] handles a full disk and an
+//! [`line`] defines the lines, [`body`] the bodies in them; [`writer`] handles a full disk and an
 //! unread stdout; [`log`] and [`stdout`] are the bounded IO under it. Invariants: no side effect
 //! before its intent line is on disk; no model call before its line is written; a line that cannot
 //! be written is an error for the caller.
 
-pub mod kept;
+pub mod body;
 pub mod line;
 pub mod log;
 pub mod stdout;
 pub mod writer;
 
-pub use kept::KeptBody;
+pub use body::RecordBody;
 pub use line::{Bodies, Body};
 pub use log::FILE_NAME;
 pub use writer::{History, HistoryError, PodIdentity, StdoutBodies, TurnLines};

@@ -17,7 +17,7 @@ use toolcrib_mediation::{
 use crate::app::App;
 use crate::config::EffectiveConfig;
 use crate::history::line::Via;
-use crate::history::{Bodies, Body, KeptBody};
+use crate::history::{Bodies, Body, RecordBody};
 use crate::native;
 use crate::outbound::model::{Operation, headers, policy};
 use crate::request::admission::{admit, enter, let_in, log_unauthenticated, read_body, recordable};
@@ -63,7 +63,7 @@ async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {
 }
 
 /// The models that may be requested by name: those that the agent lists, or else those that the
-/// providers list and policies of the cluster leave.
+/// providers list and cluster policies allow.
 async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerError> {
     let now = app.current.now();
     admit(&now, headers)?;
@@ -124,11 +124,11 @@ async fn serve(
         operation,
         dialect,
         headers: headers::upstream(request.headers()),
-        noticed: Vec::new(),
+        interventions: Vec::new(),
         model: None,
         tools_count: 0,
         waited_for_feeds: Duration::ZERO,
-        body: KeptBody::default(),
+        body: RecordBody::default(),
     };
     let begun = match begin(&app, &now, &mut model_request, request).await {
         Ok(begun) => begun,
@@ -183,7 +183,7 @@ async fn begin(
     let limit = app.settings.limits.body;
     let (mut body, caller) = (Vec::new(), &mut model_request.caller);
     let read = read_body(app, &head.headers, from, limit, &mut body, caller).await;
-    model_request.body = KeptBody::of(&body);
+    model_request.body = RecordBody::of(&body);
     read?;
     let request = Request::decode(model_request.dialect, body)?;
     model_request.model = request.model();
@@ -252,7 +252,7 @@ async fn begin(
     model_request.tools_count = presented.len();
     app.continuity.present(&presented);
     if fabricated_calls(&request, &presented) > 0 {
-        model_request.noticed.push(FABRICATED);
+        model_request.interventions.push(FABRICATED);
     }
     let insertions = app.continuity.insertions(&request, &presented)?;
     let (turn, effects) = Turn::start(TurnConfig {
@@ -266,7 +266,7 @@ async fn begin(
         context,
     })?;
     if model_request.body.whole().is_some() {
-        model_request.body = KeptBody::default();
+        model_request.body = RecordBody::default();
     }
     Ok(RequestPlan::Turn(Box::new(turn), effects))
 }
@@ -275,7 +275,7 @@ async fn begin(
 /// bytes that are sent are a copy.
 fn kept_once(model_request: &mut ModelRequest, request: Request) -> Option<Request> {
     if model_request.body.whole().is_some() {
-        model_request.body = KeptBody::default();
+        model_request.body = RecordBody::default();
         return Some(request);
     }
     drop(request);

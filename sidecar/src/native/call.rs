@@ -127,7 +127,7 @@ async fn run(app: Arc<App>, mut request: Call, mut to_client: oneshot::Sender<Ca
         operation: Operation::Answer,
         model: None,
         tools_count: presented.len(),
-        noticed: &[],
+        interventions: &[],
         waited_for_feeds: Duration::ZERO,
     };
     // Before the answer: a client that has the answer finds its record.

@@ -13,7 +13,7 @@ use toolcrib_mediation::{RunnerCode, RunnerError};
 use crate::app::App;
 use crate::app::budgets::TokenCharge;
 use crate::config::{EffectiveConfig, Unavailable, Version};
-use crate::history::{Body, KeptBody};
+use crate::history::{Body, RecordBody};
 use crate::outbound::model::{Candidate, CandidateRequest, Operation, PolicyError, candidates};
 use crate::request::caller::Caller;
 use crate::request::room::BodyRoom;
@@ -32,9 +32,9 @@ pub struct ModelRequest {
     /// Time that was spent waiting for feeds; it does not count as overhead.
     pub waited_for_feeds: Duration,
     /// Codes of the interventions that were made before the turn began.
-    pub noticed: Vec<&'static str>,
+    pub interventions: Vec<&'static str>,
     /// The runner's body for the record, if it is kept nowhere else.
-    pub body: KeptBody,
+    pub body: RecordBody,
 }
 
 impl ModelRequest {

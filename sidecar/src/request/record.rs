@@ -31,7 +31,7 @@ pub struct RequestSummary<'a> {
     /// As the runner named it.
     pub model: Option<&'a str>,
     pub tools_count: usize,
-    pub noticed: &'a [&'static str],
+    pub interventions: &'a [&'static str],
     pub waited_for_feeds: Duration,
 }
 
@@ -43,7 +43,7 @@ impl ModelRequest {
             operation: self.operation,
             model: self.model.as_deref(),
             tools_count: self.tools_count,
-            noticed: &self.noticed,
+            interventions: &self.interventions,
             waited_for_feeds: self.waited_for_feeds,
         }
     }
@@ -127,7 +127,7 @@ pub fn model_call(
 /// logged: every call with a side effect has its intent line already.
 pub fn finish(app: &App, request: RequestSummary<'_>, mut end: RequestEnd<'_>) {
     let duration = request.caller.started.elapsed();
-    let codes = request.noticed.iter().map(ToString::to_string);
+    let codes = request.interventions.iter().map(ToString::to_string);
     end.record.interventions.splice(0..0, codes);
     for TraceRound {
         round, tool_calls, ..

@@ -26,7 +26,7 @@ use toolcrib_mediation::{
 use crate::app::App;
 use crate::app::budgets::{ModelCallDenial, TokenCharge};
 use crate::config::EffectiveConfig;
-use crate::history::{Bodies, Body, KeptBody};
+use crate::history::{Bodies, Body, RecordBody};
 use crate::outbound::model::{
     AwaitedProvider, Candidate, EventStream, ModelError, ModelReply, ModelStream, ModelTimeouts,
     ProviderRequest, ReplyBody, StreamError, headers,
@@ -82,7 +82,7 @@ pub struct Drive {
     /// The model's stream while no read is running.
     stream: Option<Box<EventStream>>,
     /// The bytes of a stream that has begun, for the record.
-    sent: KeptBody,
+    sent: RecordBody,
     /// Room for the bodies that are sent to models.
     room: BodyRoom,
     served_by: Option<(String, String)>,
@@ -113,7 +113,7 @@ impl Drive {
             head_sent: false,
             outbox: VecDeque::new(),
             stream: None,
-            sent: KeptBody::default(),
+            sent: RecordBody::default(),
             served_by: None,
             calling: 0,
             retry_after: None,

@@ -20,7 +20,7 @@ use toolcrib_mediation::{
 
 use crate::app::App;
 use crate::app::budgets::{ModelCallDenial, TokenCharge};
-use crate::history::{Bodies, Body, KeptBody};
+use crate::history::{Bodies, Body, RecordBody};
 use crate::outbound::model::{
     AwaitedProvider, ModelError, ModelStream, ModelTimeouts, ProviderRequest, headers, next_chunk,
 };
@@ -99,7 +99,7 @@ pub async fn pass(
         total_ms,
     };
     let awaited = AwaitedProvider::default();
-    let asking = Asking {
+    let first_byte_request = FirstByteRequest {
         app: &app,
         request: &request,
         passage: &passage,
@@ -116,7 +116,7 @@ pub async fn pass(
         .is_answer()
         .then(|| prepared.charge(&app))
         .flatten();
-    let (answered, waited) = asking.first_byte(&awaited, &mut access).await;
+    let (answered, waited) = first_byte_request.send(&awaited, &mut access).await;
     if let Ok(Err(error)) = &answered
         && let Some(charge) = charge.take()
     {
@@ -200,8 +200,8 @@ fn denied(request: &ModelRequest, denial: ModelCallDenial) -> (PassageEnd, Optio
     own_error(request, &denial.into(), wait, Duration::ZERO)
 }
 
-/// A request on its way to the providers.
-struct Asking<'a> {
+/// A request that no provider has answered yet.
+struct FirstByteRequest<'a> {
     app: &'a App,
     request: &'a ModelRequest,
     passage: &'a Passage,
@@ -209,9 +209,10 @@ struct Asking<'a> {
     to_runner: &'a mpsc::Sender<ResponsePart>,
 }
 
-impl Asking<'_> {
-    /// Asks the candidates until one answers with a first byte. Also returns the time of the wait.
-    async fn first_byte(
+impl FirstByteRequest<'_> {
+    /// Sends the request to one candidate after the other, until one answers with a first byte. Also
+    /// returns the time that this took.
+    async fn send(
         &self,
         awaited: &AwaitedProvider,
         access: &mut AccessWatch,
@@ -522,7 +523,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 /// Reads the usage and the calls from the bytes that pass.
 struct Along {
     dialect: toolcrib_dialect::Dialect,
-    kept: KeptBody,
+    kept: RecordBody,
     parser: Option<SseParser>,
     /// The events that report usage.
     events: Vec<SseEvent>,
@@ -536,7 +537,7 @@ impl Along {
     fn new(request: &ModelRequest, streamed: bool) -> Self {
         Self {
             dialect: request.dialect,
-            kept: KeptBody::default(),
+            kept: RecordBody::default(),
             parser: streamed.then(|| SseParser::new(MAX_EVENT)),
             events: Vec::new(),
             called: Vec::new(),
@@ -569,7 +570,7 @@ impl Along {
         }
     }
 
-    fn finish(mut self) -> (Usage, Vec<String>, KeptBody) {
+    fn finish(mut self) -> (Usage, Vec<String>, RecordBody) {
         let usage = if !self.events.is_empty() {
             Reassembly::usage(&self.events, self.dialect)
         } else {

@@ -143,8 +143,8 @@ pub struct Reach {
 
 /// The intents of one request.
 #[derive(Debug)]
-struct Waiting {
-    /// Its place in the order.
+struct PendingIntents {
+    /// Key of the request in [`Joiner::order`].
     place: u64,
     calls: Vec<Call>,
 }
@@ -153,8 +153,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub struct Joiner {
     /// Intents by their request.
-    waiting: HashMap<String, Waiting>,
-    /// The waiting requests, the oldest first.
+    pending: HashMap<String, PendingIntents>,
+    /// The requests with pending intents, the oldest first.
     order: BTreeMap<u64, String>,
     next: u64,
     weight: usize,
@@ -236,15 +236,16 @@ impl Joiner {
 
     fn wait(&mut self, call: Call, out: &mut impl FnMut(Entry)) {
         self.weight += call.weight();
-        match self.waiting.get_mut(&call.request_id) {
-            Some(waiting) => waiting.calls.push(call),
+        match self.pending.get_mut(&call.request_id) {
+            Some(pending) => pending.calls.push(call),
             None => {
                 let place = self.next;
                 self.next += 1;
                 self.order.insert(place, call.request_id.clone());
                 let request = call.request_id.clone();
                 let calls = vec![call];
-                self.waiting.insert(request, Waiting { place, calls });
+                self.pending
+                    .insert(request, PendingIntents { place, calls });
             }
         }
         while self.weight > MAX_WAITING && self.give_up_oldest(out) {}
@@ -263,7 +264,7 @@ impl Joiner {
 
     /// Takes the intents of a request.
     fn take(&mut self, request: &str) -> Vec<Call> {
-        let Some(Waiting { place, calls }) = self.waiting.remove(request) else {
+        let Some(PendingIntents { place, calls }) = self.pending.remove(request) else {
             return Vec::new();
         };
         self.order.remove(&place);
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_none_are_counted() {
+    fn unreadable_lines_are_counted() {
         let gap = r#"{"kind":"gap","lines":4}"#;
         let log = r#"{"level":"INFO","message":"serving"}"#;
         let statistics = check(&[gap, log, "", "{\"kind\":\"turn\"", "{torn"], &[]);

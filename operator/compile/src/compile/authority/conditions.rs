@@ -416,7 +416,7 @@ fn normalized(value: &RawJson, field: &str) -> Result<RawJson, Finding> {
 /// Digest of the conditions: of everything that decides, and of nothing else.
 fn digest(rule: &Rule) -> String {
     #[derive(Serialize)]
-    struct Deciding<'a> {
+    struct DigestInput<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: &'a Option<RawJson>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -444,7 +444,7 @@ fn digest(rule: &Rule) -> String {
         rate,
         when,
     } = rule;
-    let text = canonical(&Deciding {
+    let text = canonical(&DigestInput {
         arguments,
         audit: *audit,
         not_after,

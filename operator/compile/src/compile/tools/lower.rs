@@ -34,14 +34,14 @@ pub(crate) fn tools<'r>(
     policies: &Policies,
     work: &mut Work,
 ) -> Vec<ToolEntry<'r>> {
-    let asked = matched_names(reach, rules, Verb::Tool, work);
-    if asked.is_empty() {
+    let matched = matched_names(reach, rules, Verb::Tool, work);
+    if matched.is_empty() {
         return Vec::new();
     }
     let (base_url, credential) = match callable(objects, agent, reach, work) {
         Ok(callable) => callable,
         Err((code, message)) => {
-            for name in asked.into_keys() {
+            for name in matched.into_keys() {
                 work.withhold(format!("{}.{name}", reach.alias), code, message.clone());
             }
             return Vec::new();
@@ -54,11 +54,11 @@ pub(crate) fn tools<'r>(
     let mut lowered = Vec::new();
     for (
         name,
-        Asked {
+        MatchedRules {
             first: grant,
             rules,
         },
-    ) in asked
+    ) in matched
     {
         let Some(described) = descriptor.tools.get(name) else {
             continue;
@@ -148,14 +148,14 @@ pub(crate) fn feeds(
     policies: &Policies,
     work: &mut Work,
 ) -> Vec<FeedEntry> {
-    let asked = matched_names(reach, rules, Verb::Feed, work);
-    if asked.is_empty() {
+    let matched = matched_names(reach, rules, Verb::Feed, work);
+    if matched.is_empty() {
         return Vec::new();
     }
     let policies = policies.over(objects, &reach.resolved);
     if let Err(finding) = policies.allow_feeds() {
         let subject = Subject::new(Kind::Agent, agent);
-        for name in asked.into_keys() {
+        for name in matched.into_keys() {
             let what = feed_name(&reach.alias, name);
             let message = format!("{what} {}", finding.message);
             let why = located(&subject, &finding.field, &message);
@@ -166,7 +166,7 @@ pub(crate) fn feeds(
         return Vec::new();
     }
     let withhold_all = |work: &mut Work, code: Code, message: &str| {
-        for name in asked.keys() {
+        for name in matched.keys() {
             work.withhold(feed_name(&reach.alias, name), code, message.to_owned());
         }
     };
@@ -181,7 +181,7 @@ pub(crate) fn feeds(
         return Vec::new();
     };
     let mut lowered = Vec::new();
-    for (name, Asked { first: grant, .. }) in asked {
+    for (name, MatchedRules { first: grant, .. }) in matched {
         match descriptor.feeds.get(name) {
             None => {}
             Some(Err(finding)) => {
@@ -216,8 +216,8 @@ pub(crate) fn feeds(
     lowered
 }
 
-/// The rules that give one name.
-struct Asked<'r> {
+/// The rules that give one tool or feed.
+struct MatchedRules<'r> {
     /// The first object, in name order.
     first: GrantSource,
     rules: ToolRules<'r>,
@@ -231,8 +231,8 @@ fn matched_names<'n, 'r: 'n>(
     rules: &'r [Rule<'_>],
     verb: Verb,
     work: &mut Work,
-) -> BTreeMap<&'n str, Asked<'r>> {
-    let mut names: BTreeMap<&str, Asked<'r>> = BTreeMap::new();
+) -> BTreeMap<&'n str, MatchedRules<'r>> {
+    let mut names: BTreeMap<&str, MatchedRules<'r>> = BTreeMap::new();
     let mut unsuited: BTreeMap<&str, (Code, String)> = BTreeMap::new();
     // Rules without conditions give the same, so the first object stands for all. Many rules may
     // give everything, of many tools.
@@ -306,14 +306,14 @@ fn matched_names<'n, 'r: 'n>(
                 unsuited.entry(name).or_insert(why);
                 continue;
             }
-            let asked = names.entry(name).or_insert_with(|| Asked {
+            let matched = names.entry(name).or_insert_with(|| MatchedRules {
                 first: rule.source.clone(),
                 rules: ToolRules::default(),
             });
-            if rule.source < asked.first {
-                asked.first = rule.source.clone();
+            if rule.source < matched.first {
+                matched.first = rule.source.clone();
             }
-            asked.rules.add(rule.source.kind, &conditions.rule);
+            matched.rules.add(rule.source.kind, &conditions.rule);
         }
     }
     if let Some((this, offer)) = everything {
@@ -323,14 +323,14 @@ fn matched_names<'n, 'r: 'n>(
         }
     }
     for (name, (source, rule)) in unconditional {
-        let asked = names.entry(name).or_insert_with(|| Asked {
+        let matched = names.entry(name).or_insert_with(|| MatchedRules {
             first: source.clone(),
             rules: ToolRules::default(),
         });
-        if *source < asked.first {
-            asked.first = source.clone();
+        if *source < matched.first {
+            matched.first = source.clone();
         }
-        asked.rules.add(source.kind, rule);
+        matched.rules.add(source.kind, rule);
     }
     for (name, (code, message)) in unsuited {
         if !names.contains_key(name) {

@@ -17,7 +17,7 @@ const HELD: usize = 2 * END;
 
 /// The bytes of a body, as they arrived.
 #[derive(Debug, Default)]
-pub struct KeptBody {
+pub struct RecordBody {
     /// The whole body, or its first [`HELD`] bytes.
     head: Vec<u8>,
     cut: Option<CutBody>,
@@ -32,7 +32,7 @@ struct CutBody {
     tail: Vec<u8>,
 }
 
-impl KeptBody {
+impl RecordBody {
     pub fn of(bytes: &[u8]) -> Self {
         let mut kept = Self::default();
         kept.push(bytes);
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    fn json(kept: &KeptBody) -> Option<Value> {
+    fn json(kept: &RecordBody) -> Option<Value> {
         let text = kept.json(&Scrubber::default())?;
         Some(serde_json::from_str(&text).unwrap())
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_short_body_is_its_json_or_its_text() {
         let check = |bytes: &[u8], written: Option<&str>| {
-            let kept = KeptBody::of(bytes);
+            let kept = RecordBody::of(bytes);
             let text = kept.json(&Scrubber::default());
             assert_eq!(text.as_deref(), written);
             assert_eq!(kept.whole(), Some(bytes));
@@ -154,7 +154,7 @@ mod tests {
         let blanks = " ".repeat(2 * MAX_BODY);
         let text = format!("{{\"begin\":1,{blanks}\"end\":2}}");
         for size in [1000, 64 * 1024 + 1, text.len()] {
-            let mut kept = KeptBody::default();
+            let mut kept = RecordBody::default();
             text.as_bytes().chunks(size).for_each(|it| kept.push(it));
             assert_eq!(kept.whole(), None);
             let said = json(&kept).unwrap();
@@ -180,7 +180,7 @@ mod tests {
                 b"sekrit-token",
                 &blanks[..before],
             ];
-            let kept = KeptBody::of(&text.concat());
+            let kept = RecordBody::of(&text.concat());
             let said = kept.json(&scrubber).unwrap();
             assert!(!said.contains("sek") && !said.contains("ken"), "{before}");
         }
