@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use k8s_openapi::api::core::v1::{Capabilities, ResourceRequirements, SecurityContext};
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
@@ -21,10 +22,46 @@ use toolcrib_compile::inject::{
 };
 use toolcrib_compile::names;
 use toolcrib_crds::{Agent, AgentSpec, Identity};
-use toolcrib_golden::{each, expect, here};
+use toolcrib_golden::{Suite, cases, expect, here};
 
 #[path = "mutators/mod.rs"]
 mod mutators;
+
+fn main() -> ExitCode {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inject");
+    let tests: [(&str, fn()); 7] = [
+        (
+            "a_dotted_pod_name_is_refused_as_an_identity",
+            a_dotted_pod_name_is_refused_as_an_identity,
+        ),
+        (
+            "a_mesh_that_is_injected_later_is_put_before_the_mediator",
+            a_mesh_that_is_injected_later_is_put_before_the_mediator,
+        ),
+        ("pull_secrets_are_added_once", pull_secrets_are_added_once),
+        (
+            "known_edits_of_other_webhooks_are_accepted",
+            known_edits_of_other_webhooks_are_accepted,
+        ),
+        (
+            "termination_messages_have_a_fixed_path",
+            termination_messages_have_a_fixed_path,
+        ),
+        (
+            "the_order_of_webhooks_does_not_change_the_pod",
+            the_order_of_webhooks_does_not_change_the_pod,
+        ),
+        (
+            "any_pod_is_injected_once_and_keeps_its_containers",
+            any_pod_is_injected_once_and_keeps_its_containers,
+        ),
+    ];
+    let cases = Suite::default().cases(cases(&folder, None), check);
+    let suite = tests
+        .into_iter()
+        .fold(cases, |suite, (name, test)| suite.test(name, test));
+    suite.run()
+}
 
 fn agent() -> Agent {
     let mut agent = Agent::new("otter", AgentSpec::default());
@@ -170,7 +207,6 @@ fn check(case: &Path) {
     expect(here!(), &case.join(file), &got);
 }
 
-#[test]
 fn a_dotted_pod_name_is_refused_as_an_identity() {
     let mut pod: Pod = serde_yaml::from_str(
         &fs::read_to_string(
@@ -196,14 +232,7 @@ fn a_dotted_pod_name_is_refused_as_an_identity() {
     assert!(is_refused(&pod, &by_pod));
 }
 
-#[test]
-fn cases() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inject");
-    each(&toolcrib_golden::cases(&folder, None), check);
-}
-
 /// Another webhook adds its containers after ours ran, and the API server calls ours again.
-#[test]
 fn a_mesh_that_is_injected_later_is_put_before_the_mediator() {
     let pod: Pod = serde_yaml::from_str(include_str!("inject/full-pod/pod.yaml")).unwrap();
     let Injection::Injected(patch) = inject(&pod, &agent(), &config()) else {
@@ -247,7 +276,6 @@ fn a_mesh_that_is_injected_later_is_put_before_the_mediator() {
 
 /// A private registry: the pod's own Secrets stay, and a Secret that is listed already is not
 /// added again.
-#[test]
 fn pull_secrets_are_added_once() {
     let private = InjectConfig {
         image_pull_secrets: vec!["theirs".to_string(), "mediators".to_string()],
@@ -279,7 +307,6 @@ fn pull_secrets_are_added_once() {
 }
 
 /// Known edits of other webhooks to our container are accepted.
-#[test]
 fn known_edits_of_other_webhooks_are_accepted() {
     let pod: Pod = serde_yaml::from_str(include_str!("inject/bare-pod/pod.yaml")).unwrap();
     let Injection::Injected(patch) = inject(&pod, &agent(), &config()) else {
@@ -306,7 +333,6 @@ fn known_edits_of_other_webhooks_are_accepted() {
 }
 
 /// The runtime mounts a file at that path, even over the resolver's own.
-#[test]
 fn termination_messages_have_a_fixed_path() {
     let pod: Value = serde_yaml::from_str(include_str!("inject/bare-pod/pod.yaml")).expect("a pod");
     let (_, after) = injected(pod);
@@ -335,7 +361,6 @@ fn injected(pod: Value) -> (Injection, Value) {
 
 /// Every other webhook of the folder, before ours and after it: the result is the same pod, one
 /// more call changes nothing, and the mediator is behind the mesh and before the rest.
-#[test]
 fn the_order_of_webhooks_does_not_change_the_pod() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/mutators");
     let text = include_str!("inject/full-pod/pod.yaml");
@@ -462,12 +487,11 @@ fn some_pod() -> impl Strategy<Value = Pod> {
     })
 }
 
-proptest! {
-    #[test]
-    fn any_pod_is_injected_once_and_keeps_its_containers(pod in some_pod()) {
+fn any_pod_is_injected_once_and_keeps_its_containers() {
+    proptest!(|(pod in some_pod())| {
         let Injection::Injected(patch) = inject(&pod, &agent(), &config()) else {
             panic!("injected");
         };
         check_injected(&pod, &typed(applied(&pod, &patch)));
-    }
+    });
 }
