@@ -38,7 +38,9 @@ impl Pod {
         let platform = platform()?;
         let evidence = Evidence::of(&platform, &[namespace]);
         let folder = tempfile::tempdir()?;
-        let from = repository().join("operator/cli/tests/import").join(case);
+        let from = repository()
+            .join("operator/cli/tests/authoring/import")
+            .join(case);
         let text = std::fs::read_to_string(from.join("claw-pod.yml"))?;
         std::fs::write(folder.path().join("claw-pod.yml"), edit(&text))?;
         std::fs::copy(from.join("desk.json"), folder.path().join("desk.json"))?;

@@ -1,6 +1,6 @@
 //! Compiles random sets of objects in the stores through a snapshot.
 
-#[path = "../../../compile/tests/worlds/mod.rs"]
+#[path = "../../../compile/tests/properties/worlds/mod.rs"]
 pub mod worlds;
 
 use std::collections::BTreeSet;
