@@ -6,6 +6,8 @@
 //!
 //! Invariant: every result of this crate is a function of the settings and of the answers to the
 //! recorded keys. An object that answers none of them can change without changing the result.
+//! Suggested names are the exception: the controller does not record them, so a suggestion can be out
+//! of date.
 
 pub(crate) mod agent_selector;
 pub(crate) mod allowlist;
@@ -69,8 +71,8 @@ pub trait Objects {
     /// The grants that name an agent.
     fn grants_for(&self, agent: &ObjectRef) -> List<ToolGrant>;
 
-    /// The grants that find agents by a label ([`agent_selector`]). They may need other labels
-    /// besides.
+    /// The grants that find agents by a label ([`agent_selector`]). Their selectors may require
+    /// other labels too.
     fn grants_selecting(&self, label: &AgentLabel) -> List<ToolGrant>;
 
     /// The agents that have a label.
@@ -86,10 +88,11 @@ pub trait Objects {
     /// The names of all agents of the cluster.
     fn all_agents(&self) -> Vec<ObjectRef>;
 
-    /// All policies of the cluster. One that cannot be read now has its last form that could.
+    /// All policies of the cluster. A policy that cannot be read now is returned as it was last
+    /// read.
     fn policies(&self) -> List<ClusterToolPolicy>;
 
-    /// The policies of which no form could be read, and why.
+    /// The policies that could never be read, with the reasons.
     fn unreadable_policies(&self) -> Vec<(ObjectRef, String)>;
 
     /// Names of a namespace's Agents or Surfaces, for "did you mean".
@@ -145,7 +148,7 @@ impl Key {
     }
 }
 
-/// An object that is, or is part of, the answer to questions.
+/// An object that is the answer to a question, or part of one.
 pub trait Keys {
     /// The keys whose answers this object is in.
     fn keys(&self) -> BTreeSet<Key>;
@@ -219,7 +222,7 @@ impl Keys for Service {
     }
 }
 
-/// Passes every question on, and records it.
+/// Forwards every question to other [`Objects`] and records it.
 pub struct Recorder<'a> {
     objects: &'a dyn Objects,
     looked_at: RefCell<BTreeSet<Key>>,
