@@ -19,7 +19,7 @@ pub enum ConditionType {
     /// An Agent is compiled, and no pod has been stale for over two minutes. Another object is
     /// accepted and resolved.
     Ready,
-    /// The grant is not suspended, and in its time.
+    /// The grant is not suspended, and within its window.
     Active,
 }
 

@@ -237,13 +237,15 @@ impl<'a> Field<'a> {
         let message = if let Some(others) = self.others.take() {
             let name = self.path.rsplit('.').next().unwrap_or_default();
             let meant = near::meant_or_known(name, others);
-            format!("is no field: {meant}")
+            format!("is not a field: {meant}")
         } else if let Some(name) = missing {
             let misspelt = self.misspelt(name, &present);
             self.field(name);
             match (misspelt, self.schema) {
                 (Some(other), _) => {
-                    format!("is missing, and {other} beside it is no field: did you mean {name}?")
+                    format!(
+                        "is missing, and {other} beside it is not a field: did you mean {name}?"
+                    )
                 }
                 (None, Some(schema)) => format!("is missing: write {}", wanted(schema, None)),
                 (None, None) => format!("is missing: write it; {}", self.advice()),
@@ -568,7 +570,7 @@ mod tests {
         check::<ToolGrant>(
             "ToolGrant",
             r#"{"agents":["otter"],"tools":[{"surface":{"name":"a"},"alow":["swim"]}]}"#,
-            "spec.tools[0].allow: is missing, and alow beside it is no field: did you mean allow?",
+            "spec.tools[0].allow: is missing, and alow beside it is not a field: did you mean allow?",
         );
         check::<ToolGrant>(
             "ToolGrant",

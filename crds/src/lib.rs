@@ -11,7 +11,7 @@
 
 #![expect(
     clippy::duplicated_attributes,
-    reason = "several `printcolumn(type_ = …)` within one `kube` attribute are no duplicates"
+    reason = "several `printcolumn(type_ = …)` within one `kube` attribute are not duplicates"
 )]
 
 #[cfg(feature = "admission")]

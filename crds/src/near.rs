@@ -10,8 +10,8 @@ use toolcrib_bounds::{cut, listed};
 const LONGEST: usize = 64;
 /// Limits the names that a message lists.
 const LISTED: usize = 8;
-/// Limits the work for one object: the letters that are compared with letters. A comparison of two
-/// names of 20 letters takes 400, so 600 of them are within it.
+/// Limits the work for one object, in pairs of letters that are compared. A comparison of two names
+/// of 20 letters takes 400, so 600 of them are within it.
 const STEPS: usize = 1 << 18;
 /// The steps for a name that is looked at, and compared only if its length is near.
 const LOOK: usize = 8;
@@ -163,6 +163,7 @@ mod tests {
         let said = meant_or_known("fly", many.iter().map(String::as_str));
         assert!(said.ends_with("swim_7_lengths and 2 more"), "{said}");
     }
+
     #[test]
     fn many_unknown_names_take_a_bounded_number_of_steps() {
         let known: Vec<String> = (0..256)

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folded_name_stays_as_it_is() {
+    fn folding_is_idempotent() {
         for c in '\0'..=char::MAX {
             let name = c.to_string();
             let once = folded(&name).into_owned();

@@ -54,7 +54,7 @@ pub enum PatternError {
          patterns of a schema: repeat less, and bound lengths by `maxLength`"
     )]
     TooManyStates(u64),
-    #[error("is no regular expression of JSON Schema: {0}; correct it")]
+    #[error("is not a regular expression of JSON Schema: {0}; correct it")]
     Invalid(String),
 }
 

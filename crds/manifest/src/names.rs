@@ -40,12 +40,13 @@ pub const AGENT_REQUIREMENTS: [&str; 2] = [PROVIDER_TOOLS, BUDGETS];
 
 /// Entry in `requires` of a tool: the conditions of its rules must be enforced.
 pub const RULES: &str = "rules/1";
-/// Entry in `requires` of a tool: a rule of it has conditions (`when`). Apart from [`RULES`], since a
-/// mediator that knows only that would read such a rule without them, and so wider. Also beside a rule
-/// without conditions: that one can be removed over the link before other files are loaded.
+/// Entry in `requires` of a tool: one of its rules has expressions (`when`). It is not part of [`RULES`],
+/// because a mediator that knows only [`RULES`] would ignore the expressions and allow more calls. It is
+/// written even if another rule of the tool has no conditions: the link may remove that rule before new
+/// files are loaded.
 pub const WHEN: &str = "when/1";
-/// Entry in `requires` of a tool: a rule of it has rates (`rate`). Apart from [`RULES`] for the reason of
-/// [`WHEN`].
+/// Entry in `requires` of a tool: one of its rules has rates (`rate`). It is not part of [`RULES`] for
+/// the same reason as [`WHEN`].
 pub const RATES: &str = "rates/1";
 /// The entries in `requires` of a tool that this release enforces.
 pub const TOOL_REQUIREMENTS: [&str; 3] = [RULES, WHEN, RATES];

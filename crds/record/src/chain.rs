@@ -4,9 +4,9 @@
 //! the line before it. A hash covers a line without its bodies: all bytes up to the end of `prev`,
 //! and the closing brace. These bytes are the same on disk and on standard output.
 //!
-//! `model_call` lines stand aside, since standard output does not have them: they name the line that
-//! they come `after` instead of a `seq`, and the next line of the chain has the hash of the last
-//! one in `aside`. So each of the two places shows by itself whether one of its lines was changed.
+//! `model_call` lines are outside the chain, since standard output does not have them. Instead of a
+//! `seq` they have `after`, the `seq` of the line before them, and the next line of the chain has the
+//! hash of the last of them in `aside`. So the file and standard output can each be verified alone.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of a line, in lower-case hexadecimal where it is written.
+/// SHA-256 of a line. Its text is lower-case hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(pub [u8; 32]);
 
@@ -35,7 +35,7 @@ impl Digest {
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text, &mut bytes).ok()?;
-        // One spelling: what is written is compared as text elsewhere.
+        // Lower case only, because other programs compare digests as text.
         text.bytes()
             .all(|byte| !byte.is_ascii_uppercase())
             .then_some(Self(bytes))
@@ -67,7 +67,8 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// A known line of a chain: whoever keeps it can show that the lines up to it are the same.
+/// Position and hash of a line of a chain. A copy that is kept elsewhere proves that this line and
+/// the lines before it are unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Head {
@@ -111,15 +112,15 @@ impl Chain {
         self.end(line, &members, self.last)
     }
 
-    /// The line of the last [`Self::seal`] was taken by at least one place.
+    /// Advances past a line of [`Self::seal`] that disk or stdout has accepted.
     pub fn advance(&mut self, sealed: Digest) {
         self.next += 1;
         self.last = sealed;
         self.aside = None;
     }
 
-    /// Does the same for a line that stands aside. Before the first line of the chain there is
-    /// none.
+    /// Adds the chain's members to a line that is not part of the chain (`model_call`). Call it only
+    /// after the chain's first line.
     pub fn seal_aside(&self, line: &mut Vec<u8>) -> Digest {
         let after = self.next.saturating_sub(1);
         let members = format!(r#","chain":"{}","after":{after}"#, self.id);
@@ -151,14 +152,14 @@ pub struct Link<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
-    /// A line of the chain, with the hash of the last line aside before it.
+    /// A line of the chain, with the hash of the last `model_call` line before it.
     Chained { seq: u64, aside: Option<Digest> },
-    /// A line beside the chain.
+    /// A `model_call` line.
     Aside { after: u64 },
 }
 
-/// Reads the place of a line, and hashes the line without its bodies. `None`: the text is no line of a
-/// chain: it has no members of a chain, or others than bodies after them.
+/// Reads the place of a line, and hashes the line without its bodies. `None`: the text has no members
+/// of a chain, or has other members than bodies after them.
 pub fn short_form(line: &[u8]) -> Option<Link<'_>> {
     let members: Members<'_> = serde_json::from_slice(line).ok()?;
     if members.is_ambiguous {
@@ -202,7 +203,7 @@ struct Members<'a> {
     after: Option<&'a RawValue>,
     aside: Option<&'a RawValue>,
     prev: Option<&'a RawValue>,
-    /// A member of the chain stands twice, or one that is no body stands after `prev`.
+    /// A member of the chain is repeated, or a member other than a body follows `prev`.
     is_ambiguous: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The record: its lines, and the chain that shows changes of them.
+//! The record: its lines, and the hash chain that reveals changed lines.
 //!
 //! The mediator writes these types and the command line reads them. Pure: the caller passes lines
-//! and writes them. Not here: bodies of requests and responses, files, and what a call's outcome
-//! means.
+//! and writes them. Not here: bodies of requests and responses, files, and the meaning of a call's
+//! outcome.
 //!
 //! Invariants: readers ignore fields that they do not know and accept lines of earlier releases, so
 //! every field that was added later is optional. The chain covers a line without its bodies: the

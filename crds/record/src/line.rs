@@ -22,12 +22,12 @@ pub enum Line<'a> {
     Gap(GapLine),
 }
 
-/// A text that is no line of the record.
+/// A text that is not a line of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadLine {
     /// JSON of another kind, such as a line of the mediator's log, which `kubectl logs` mixes in.
     OtherKind,
-    /// No JSON, as a line that a kill cut off, or a line without a field that every release wrote.
+    /// Not JSON, such as a line that a kill cut off, or a line without a field that every release writes.
     Broken,
 }
 
@@ -66,7 +66,7 @@ fn kind(text: &[u8]) -> Result<Cow<'_, str>, UnreadLine> {
     Ok(read.kind)
 }
 
-/// The first line of a process of the mediator: it begins a chain.
+/// The first line that a process of the mediator writes. It begins a chain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StartLine<'a> {
@@ -85,7 +85,7 @@ pub struct StartLine<'a> {
     pub seq: Option<u64>,
 }
 
-/// Written before a call leaves, so that a kill between call and record loses nothing.
+/// Written before a call is sent, so that a kill between call and record loses nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IntentLine<'a> {
@@ -126,8 +126,8 @@ pub struct IntentLine<'a> {
     /// conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<Cow<'a, str>>,
-    /// The code and the message with which the call would have been refused if the rule were not
-    /// tried out.
+    /// The code and the message of the refusal that the call would have had if its rule were
+    /// enforced and not tried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would_deny: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,8 +136,8 @@ pub struct IntentLine<'a> {
     pub seq: Option<u64>,
 }
 
-/// Written before a request is sent to a model, so that a kill before its end leaves a trace. On
-/// standard output only if the disk does not take it.
+/// Written before a request is sent to a model, so that a killed process leaves a trace of it. It goes
+/// to standard output only if the disk does not accept it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelCallLine<'a> {
@@ -167,8 +167,8 @@ pub struct ModelCallLine<'a> {
     pub after: Option<u64>,
 }
 
-/// One finished request, failed ones too. The file has the members `request` and `response` after
-/// these, which no reader of this crate reads.
+/// One finished request, successful or not. In the file the members `request` and `response` follow,
+/// which this crate does not read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnLine<'a> {
@@ -212,7 +212,8 @@ pub struct TurnLine<'a> {
     /// Interventions of the mediator other than executing calls: codes, in order.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub interventions: Cow<'a, [String]>,
-    /// Names of calls that the runner got and did not declare. The mediator executed none of them.
+    /// Names of calls of undeclared tools that were passed to the runner. The mediator executed none of
+    /// them.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub undeclared_calls: Cow<'a, [String]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -225,8 +226,8 @@ fn is_empty<T>(list: &[T]) -> bool {
     list.is_empty()
 }
 
-/// The number of lines that this place is missing here. Each place has its own, so these lines are
-/// in no chain.
+/// The number of lines that are missing here. The file and standard output each have gaps of their own,
+/// so these lines are in no chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GapLine {
@@ -305,8 +306,8 @@ pub struct TraceCall {
     /// conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// The code and the message with which the call would have been refused if the rule were not
-    /// tried out.
+    /// The code and the message of the refusal that the call would have had if its rule were
+    /// enforced and not tried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would_deny: Option<String>,
     /// True if the call was sent to a service.
@@ -365,7 +366,7 @@ pub struct DuplicateOf {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Connection {
-    /// A word of a list that may grow.
+    /// A word of a list; later releases may add words.
     pub cause: Cow<'static, str>,
     /// `scheme://host:port`.
     pub address: String,

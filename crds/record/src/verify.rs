@@ -1,9 +1,8 @@
 //! Compares the lines of several sources with their chains.
 //!
-//! Lines of the same chain and `seq` are joined, so a line that one source lacks and another has is
-//! not missing. Not found by it: changes of bodies, changes after the last line that something else
-//! names (a later process, or a head that the caller kept), and a chain that was written anew up to
-//! its end.
+//! Lines of the same chain and `seq` are merged, so a line is missing only if no source has it. Not
+//! detected: changes of bodies, changes after the last line that something else names (a later
+//! process, or a head that the caller kept), and a chain that was rewritten up to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,11 +10,11 @@ use std::fmt;
 use crate::chain::{Digest, Head, LinkKind, short_form};
 use crate::line::{Line, UnreadLine};
 
-/// Most lines of all sources together. Each takes about 150 bytes of memory.
+/// Limits the lines of all sources together. Each takes about 150 bytes of memory.
 const MOST_LINES: usize = 4_000_000;
-/// Most bytes of a chain's id in a `start` line; the mediator's have 16.
+/// Limits the bytes of a chain's id in a `start` line; the mediator's have 16.
 const MOST_ID: usize = 64;
-/// Most different lines with one `seq` that are compared. More of them say nothing new.
+/// Limits the different lines with one `seq` that are compared.
 const MOST_VARIANTS: usize = 4;
 
 /// Collects the lines of all sources, and then reports.
@@ -30,7 +29,7 @@ pub struct Verifier {
     lines: usize,
 }
 
-/// There are more lines than are compared at once.
+/// The sources have more than [`MOST_LINES`] lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifyError;
 
@@ -150,7 +149,7 @@ impl fmt::Display for Finding {
 struct ChainLines {
     pod: Option<String>,
     lines: BTreeMap<u64, Vec<ChainLine>>,
-    /// Lines aside: hash, and the hash of the line before it, by `after`.
+    /// The `model_call` lines by `after`: the hash of each, and of the line before it.
     asides: BTreeMap<u64, BTreeMap<Digest, Digest>>,
 }
 
@@ -340,14 +339,14 @@ impl ChainLines {
                 match self.asides.get(&seq) {
                     None => absent_asides += 1,
                     Some(known) if leads_to(known, aside, line.digest) => {}
-                    // A changed line says nothing about the lines beside it.
+                    // A changed line proves nothing about its `model_call` lines.
                     Some(_) if right.is_none() => {}
                     Some(_) => {
                         findings.insert((seq, 3, Finding::ChangedAside(seq)));
                     }
                 }
             }
-            // Inserted lines aside: the next line names none.
+            // Inserted `model_call` lines: the next line names none.
             if let Some((_, next)) = next
                 && next.aside.is_none()
                 && self.asides.contains_key(&seq)
@@ -384,8 +383,7 @@ impl ChainLines {
     }
 }
 
-/// True if the lines aside from `last` back to the line with the hash `from` are all known, and no
-/// others are.
+/// True if the known `model_call` lines form exactly one path from `last` back to `from`.
 fn leads_to(known: &BTreeMap<Digest, Digest>, last: Digest, from: Digest) -> bool {
     let mut at = last;
     for walked in 1..=known.len() {

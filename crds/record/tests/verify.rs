@@ -218,7 +218,7 @@ fn a_rotated_record_begins_later() {
 }
 
 #[test]
-fn lines_aside_are_known_by_the_next_line() {
+fn the_next_line_reveals_changed_model_call_lines() {
     let (lines, _) = six();
     let mut changed = lines.clone();
     changed[2] = changed[2].replace("model_call\"", "model_call\",\"x\":1");

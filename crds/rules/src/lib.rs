@@ -2,9 +2,9 @@
 //! model is shown. [`expression`] has the language of `when`.
 //!
 //! The mediator decides calls with this crate, and the command line tests policies with it, so both
-//! give the same answer. Pure: the caller passes the time, and builds the validators of
-//! [`Rule::schema`] ([`toolcrib_bounds::schema`]), since only it knows how many it may keep, and keeps
-//! the calls that [`Rule::rates`] count. Not here: which rules of the files still stand (the link's
+//! give the same answer. Pure: the caller passes the time, builds the validators of [`Rule::schema`]
+//! ([`toolcrib_bounds::schema`]), and keeps the counts of [`Rule::rates`], since only it knows how many
+//! it may keep. Not here: which rules of the files still stand (the link's
 //! allowlist), and the tool's own schema.
 //!
 //! [`models`] has the globs of policies over models. [`Period`] and [`PeriodCount`] count what an agent uses

@@ -1,7 +1,7 @@
-//! Models that policies of the cluster leave to an agent: lists of globs over `provider/model`.
+//! The models that cluster policies allow an agent: lists of globs over `provider/model`.
 //!
-//! A ref must match a glob of each list, so a further list only takes away. The two parts of a ref are
-//! matched by themselves: no star reaches across the first `/`. Callers bound refs: a request's model
+//! A ref must match a glob of each list, so another list only takes models away. The two parts of a ref
+//! are matched separately: no star matches the first `/`. Callers bound refs: a request's model
 //! has at most 512 bytes, a listed one 256 characters.
 
 use toolcrib_bounds::glob;
@@ -21,8 +21,8 @@ pub fn may_serve(lists: &[Vec<String>], provider: &str) -> bool {
     lists.iter().all(|list| list.iter().any(is_of))
 }
 
-/// Returns whether every ref that matches `narrow` matches `wide`, as far as equal globs tell. No list
-/// stands for every ref.
+/// True if every ref that matches `narrow` also matches `wide`. Compares globs as texts, so it can
+/// return false for globs that do cover others. Without lists every ref matches.
 pub fn covers(wide: &[Vec<String>], narrow: &[Vec<String>]) -> bool {
     let is_within =
         |narrow: &Vec<String>, wide: &Vec<String>| narrow.iter().all(|glob| wide.contains(glob));

@@ -25,7 +25,7 @@ pub struct Rate {
 
 /// A rate without calls, or with a period that is zero or longer than a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no rate: write at least one call, and a period of at most 24h")]
+#[error("is not a valid rate: write at least one call, and a period of at most 24h")]
 pub struct InvalidRate;
 
 /// The calls that a rate has counted, for each slot.
@@ -84,15 +84,15 @@ impl CallCount {
             .map(|(slot, count)| (*slot, (*count).into()))
     }
 
-    /// Removes what does not count any more, so that there are at most two periods of slots.
+    /// Removes expired slots, so that at most two periods of slots are kept.
     fn forget(&mut self, rate: &Rate, now: Timestamp) {
         let slots = counting(rate.slot(now));
         self.0.retain(|slot, _| slots.contains(slot));
     }
 }
 
-/// The slots that count at a time of this slot. Also those of the period after it, which are there if
-/// the clock was set back: it must not free what was used. Later ones come from a clock that was wrong.
+/// Returns the slots within one period before and after `slot`. There are slots after it if the clock
+/// was set back; they count, since a clock that is set back must free no calls.
 fn counting(slot: i64) -> std::ops::RangeInclusive<i64> {
     slot.saturating_sub(SLOTS)..=slot.saturating_add(SLOTS)
 }

@@ -47,7 +47,7 @@ pub(crate) struct Pin {
 /// The part of a rule that cannot be read. Such a rule must not give anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
-    #[error("{0:?} is no time: write it as 2026-12-31T23:59:59Z")]
+    #[error("{0:?} is not a valid time: write it as 2026-12-31T23:59:59Z")]
     Time(String),
     #[error("the value of {0} cannot be read: write JSON")]
     Pin(String),
@@ -122,8 +122,8 @@ impl Rule {
         &self.grant
     }
 
-    /// Returns whether the rule is tried out: what its schema, its rates and its `when` refuse runs all
-    /// the same, and is recorded. Its window and its pinned arguments hold.
+    /// Returns whether the rule is tried out: a call that its schema, rates or `when` would refuse runs
+    /// anyway and is recorded. Its window and its pinned arguments are enforced.
     pub fn is_audit(&self) -> bool {
         self.is_audit
     }

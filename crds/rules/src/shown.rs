@@ -1,8 +1,9 @@
 //! The schema that a model is shown of a tool with one rule.
 //!
 //! The rule's schema is merged into the tool's, property by property, so that the result has no
-//! `allOf`, which providers refuse. Keywords that cannot be merged stand as a sentence in the
-//! property's description. Both whole schemas are enforced, so the result may say less, never more.
+//! `allOf`, which providers refuse. Keywords that cannot be merged become a sentence in the property's
+//! description. Calls are checked against both whole schemas, so the result may restrict less than
+//! they do, never more.
 
 use serde_json::{Map, Value};
 use toolcrib_bounds::cut;
@@ -108,7 +109,7 @@ const ANNOTATIONS: [&str; 6] = [
     "$comment",
     "deprecated",
 ];
-/// Keywords of which the larger number is the narrower one.
+/// Keywords whose larger number is the narrower one.
 const LOWER_BOUNDS: [&str; 5] = [
     "minimum",
     "exclusiveMinimum",

@@ -1,4 +1,4 @@
-//! The time in which a grant, and each rule of it, gives something.
+//! The time in which a grant and its rules are in force.
 
 use jiff::Timestamp;
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)").message("set matchLabels, such as {grants.toolcrib.dev/role: analyst}, or matchExpressions: an empty selector would select every agent"))]
-#[x_kube(validation = Rule::new("!has(self.matchLabels) || self.matchLabels.all(key, key.startsWith('grants.toolcrib.dev/'))").message("write keys that begin with grants.toolcrib.dev/, such as grants.toolcrib.dev/role: whoever may edit an Agent may change its other labels"))]
+#[x_kube(validation = Rule::new("!has(self.matchLabels) || self.matchLabels.all(key, key.startsWith('grants.toolcrib.dev/'))").message("write keys that begin with grants.toolcrib.dev/, such as grants.toolcrib.dev/role: users who may edit an Agent can change its other labels"))]
 pub struct AgentSelector {
     /// Labels with their values, such as `{grants.toolcrib.dev/role: analyst}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -27,7 +27,7 @@ pub struct AgentSelector {
 /// A condition on one label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.key.startsWith('grants.toolcrib.dev/')").message("write a key that begins with grants.toolcrib.dev/, such as grants.toolcrib.dev/role: whoever may edit an Agent may change its other labels"))]
+#[x_kube(validation = Rule::new("self.key.startsWith('grants.toolcrib.dev/')").message("write a key that begins with grants.toolcrib.dev/, such as grants.toolcrib.dev/role: users who may edit an Agent can change its other labels"))]
 #[x_kube(validation = Rule::new("self.operator in ['In', 'Exists']").message("write In or Exists: NotIn and DoesNotExist would select agents that lack the label"))]
 #[x_kube(validation = Rule::new("self.operator != 'In' || (has(self.values) && size(self.values) > 0)").message("In needs values, such as [analyst]"))]
 #[x_kube(validation = Rule::new("self.operator != 'Exists' || !has(self.values) || size(self.values) == 0").message("Exists takes no values: remove them, or write In"))]

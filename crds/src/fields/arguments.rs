@@ -3,8 +3,8 @@
 //! Here: shapes, bounds, and their documentation. Not here: whether a tool declares the arguments,
 //! and whether a call meets the conditions (`toolcrib-rules`).
 //!
-//! Invariant: values and schemas keep their bytes, and no part of the schema is pruned. A keyword
-//! that was dropped would loosen a restriction without a word.
+//! Invariant: values and schemas keep their bytes, and no part of the schema is pruned. A dropped
+//! keyword would silently loosen a restriction.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -44,8 +44,8 @@ pub struct ToolRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub when: Vec<ConditionRule>,
-    /// How often each of these tools may be called; all of them hold. Each pod of an agent counts its
-    /// own calls.
+    /// How often each of these tools may be called; all rates apply. Each pod of an agent counts
+    /// its own calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub rate: Vec<RateRule>,
@@ -60,8 +60,8 @@ pub struct ToolRule {
 pub enum Enforcement {
     /// A call outside of the limits is refused.
     Enforce,
-    /// A call outside of `arguments.schema`, `rate` or `when` runs, also one that another grant's limits
-    /// refuse, and the record has `would_deny`. Pinned arguments and times hold.
+    /// A call outside of `arguments.schema`, `rate` or `when` runs, also one that another grant's
+    /// limits refuse, and the record has `would_deny`. Pinned arguments and times are enforced.
     Audit,
 }
 
@@ -84,8 +84,8 @@ pub struct ConditionRule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RateRule {
-    /// Most calls that run in a period. A call counts when it is sent, whatever becomes of it; a call
-    /// that is refused does not count.
+    /// Most calls that run in a period. A call counts when it is sent, whatever its outcome; a
+    /// refused call does not count.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub calls: u32,
     /// Length of the period, such as `1h`. It has no fixed beginning: the calls of the last hour count,

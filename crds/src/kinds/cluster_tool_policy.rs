@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Budget, Enforcement, Tier};
 
-/// Restricts agents, whatever their namespaces grant. All policies that match an agent hold
+/// Restricts agents, whatever their namespaces grant. All policies that match an agent apply
 /// together. Deleting or loosening a policy lifts what it restricted.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
@@ -59,11 +59,11 @@ pub struct ClusterToolPolicySpec {
     #[schemars(length(max = 256))]
     pub agents: Vec<NamespacedName>,
     /// Tools above this tier are withheld. It adds to `policy.maxTier` of Agents and ToolDefaults:
-    /// the lowest holds.
+    /// the lowest applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tier: Option<Tier>,
-    /// The namespaces whose surfaces `maxTier` believes. Tools of all other surfaces count as System
-    /// at least, unless they are HTTP with GET or HEAD. Left out: no surface is believed.
+    /// The namespaces whose Surfaces may declare tiers below System. Tools of all other Surfaces count
+    /// as System or higher, unless they use GET or HEAD over HTTP. Left out: none may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_tiers_of: Option<LabelSelector>,
     /// Tools that no agent gets. A tool that one entry matches is withheld.
@@ -120,8 +120,8 @@ pub struct NamespacedName {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.surface) || has(self.host)").message("set surface, host or both: a rule of neither has no meaning"))]
 pub struct DenyRule {
-    /// The Surface. Its owner can declare the same service under another name: `host` holds for that
-    /// too.
+    /// The Surface. Its owner can declare the same service under another name, which `host` also
+    /// matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surface: Option<NamespacedName>,
     /// The host of the surface's address, such as `api.example.com`, `payments.trading.svc` or
@@ -140,7 +140,7 @@ pub struct DenyRule {
     pub tools: Vec<String>,
 }
 
-/// The models that a policy leaves to agents.
+/// The models that a policy allows agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllowedModels {

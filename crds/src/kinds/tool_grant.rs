@@ -106,7 +106,7 @@ pub struct ToolGrantStatus {
     /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The first names of `spec.agents`, and of the agents that `spec.agentSelector` selects besides,
+    /// The first names of `spec.agents`, and of the other agents that `spec.agentSelector` selects,
     /// for `kubectl get`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]

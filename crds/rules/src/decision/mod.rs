@@ -30,7 +30,7 @@ pub struct Decision<'r, E> {
 pub enum Coverage {
     /// Pinned arguments, schema and `when`.
     All,
-    /// Pinned arguments alone: what holds of a rule that is tried out.
+    /// Pinned arguments alone: the conditions that are enforced for a rule that is tried out.
     Pins,
 }
 
@@ -111,9 +111,9 @@ impl Mismatch {
 ///
 /// `rules` are the ones that stand and whose window is open, in the order of the files. `meets` checks
 /// arguments against [`Rule::schema`] and [`Rule::when`], or against [`Rule::pins_schema`]; `fits`
-/// against the tool's own schema. If a rule is met by the arguments as they are, nothing is filled in.
-/// Otherwise the fewest pinned arguments are filled in with which a rule is met, unless two rules need
-/// different ones.
+/// against the tool's own schema. If the arguments meet a rule as they are, nothing is filled in.
+/// Otherwise the smallest set of pinned arguments that meets a rule is filled in; the call is
+/// ambiguous if two rules need different values.
 ///
 /// All rules are first taken as enforced. If they refuse the call, a rule that is tried out allows it by
 /// its pinned arguments alone. So such a rule only adds to the calls that may run.
@@ -204,8 +204,8 @@ fn enforced<'r, E>(
             names: differing(&possible),
         });
     }
-    // A rule is met, and the tool itself refuses the arguments; else the rules are at fault. Arguments
-    // that lack a pinned one may not fit by themselves, so that error says nothing.
+    // If a rule is met, the tool's own schema refuses the call; otherwise the rules do. The error for the
+    // arguments without their pins is not used: the pins may be required.
     Err(match attempts.unfit {
         Some(error) => Refusal::Arguments(error),
         None => Refusal::Unmet(nearest(attempts.unmet)),
@@ -223,7 +223,7 @@ fn is_part(pins: &BTreeMap<&str, &Pin>, others: &BTreeMap<&str, &Pin>) -> bool {
 /// The arguments with which a rule would be met.
 type Possible<'r> = (BTreeMap<&'r str, &'r Pin>, Value);
 
-/// What became of each rule with its own pins filled in.
+/// The results of all rules, each with its own pins filled in.
 struct Attempts<'r, E> {
     possible: Vec<Possible<'r>>,
     unmet: Vec<Mismatch>,
@@ -262,7 +262,7 @@ fn nearest(mut unmet: Vec<Mismatch>) -> Vec<Mismatch> {
     unmet
 }
 
-/// The names of the pinned arguments whose value decides between the possibilities.
+/// The names of the pinned arguments whose values differ between the possibilities.
 fn differing(possible: &[Possible<'_>]) -> Vec<String> {
     let Some(((first, _), others)) = possible.split_first() else {
         return Vec::new();

@@ -228,7 +228,7 @@ fn an_unmet_schema_is_nearer_than_a_foreign_pin() {
 }
 
 #[test]
-fn all_that_one_rule_refuses_is_named_without_pinned_values() {
+fn a_refusal_names_every_mismatch_and_no_pinned_value() {
     let schema = json!({"properties": {"amount": {"maximum": 10}, "note": {"type": "string"}}});
     let both = rule("both", &json!({"account": "A1"}), Some(&schema));
     check(

@@ -206,7 +206,7 @@ impl<'a, M: FnMut(usize, &str) -> Option<bool>> Evaluation<'a, M> {
         }))
     }
 
-    /// Returns `decisive` if one side is it, even if the other has no value.
+    /// Returns `decisive` if one side has this value, even if the other is an error.
     fn logic(&mut self, one: &'a Node, other: &'a Node, decisive: bool) -> Option<Val<'a>> {
         let one = self.value(one);
         if matches!(one, Some(Val::Bool(value)) if value == decisive) {
@@ -515,7 +515,7 @@ fn span<'a>(nanos: Option<Nanos>) -> Option<Val<'a>> {
     time::span(nanos).map(Val::Span)
 }
 
-/// A result that is no number has no value.
+/// An infinite result, or one that is not a number, is an error.
 fn doubles<'a>(operator: Operator, one: f64, other: f64) -> Option<Val<'a>> {
     let result = match operator {
         Operator::Add => one + other,

@@ -10,7 +10,7 @@
 //! patterns at each call, and counts no steps
 //! ([decision](../../../../docs/decisions/2026-11-24-own-expressions.md)).
 //!
-//! Invariants: an expression does not hold if any part that decides has no value. Values are
+//! Invariants: an expression does not hold if a part that decides is an error. Values are
 //! borrowed from the arguments; no operator builds a text or list that is longer than its operands
 //! in the expression. Every step is counted, and evaluation ends at [`MAX_STEPS`].
 
@@ -29,16 +29,16 @@ use node::Node;
 pub const MAX_BYTES: usize = 4096;
 /// Limits the operators, calls, names and literals of one expression.
 pub const MAX_NODES: usize = 256;
-/// Limits the parentheses, brackets and operators before a value that stand in each other.
+/// Limits the nesting of parentheses, brackets and prefix operators.
 pub const MAX_DEPTH: usize = 32;
-/// Limits the lists that are walked in each other by `all`, `exists` and their like.
+/// Limits the nesting of `all`, `exists` and the like, each of which walks a list.
 pub const MAX_NESTED: usize = 2;
 /// Limits the patterns of one expression.
 pub const MAX_PATTERNS: usize = 8;
 /// Limits the steps of one evaluation: each node of the expression, each value that is compared, and
 /// each 64 bytes of a text. One takes some tens of nanoseconds.
 pub const MAX_STEPS: u64 = 50_000;
-/// Elements of every list for which an expression must be within [`MAX_STEPS`] to be accepted.
+/// The length of every list for which an expression must stay within [`MAX_STEPS`] to be accepted.
 pub const COUNTED_ELEMENTS: u64 = 50;
 
 /// An expression that was read.
@@ -62,7 +62,7 @@ pub struct ExpressionFault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpressionFaultKind {
-    /// No expression of the language.
+    /// Not an expression of the language.
     Invalid,
     /// It could take more steps than one evaluation has.
     TooExpensive,

@@ -20,7 +20,7 @@ pub(super) enum Node {
     List(Vec<Node>),
     Args,
     Fact(Fact),
-    /// A variable of an enclosing walk, by its number from outside.
+    /// The variable of an enclosing `all`, `exists` or the like, numbered from the outermost.
     Local(usize),
     Select(Box<Node>, String),
     Has(Box<Node>, String),

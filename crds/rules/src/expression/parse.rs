@@ -341,7 +341,7 @@ impl Parser {
             (_, _) => {
                 return Err(invalid(
                     at,
-                    format!("{name:?} is no variable: write one of {VARIABLES}"),
+                    format!("{name:?} is not a variable: write one of {VARIABLES}"),
                 ));
             }
         };
@@ -367,11 +367,11 @@ impl Parser {
             ("timestamp", Node::Text(text)) if time::timestamp(text).is_none() => {
                 return Err(invalid(
                     at,
-                    "this is no time: write it as 2026-12-31T23:59:59Z",
+                    "this is not a valid time: write it as 2026-12-31T23:59:59Z",
                 ));
             }
             ("duration", Node::Text(text)) if time::duration(text).is_none() => {
-                return Err(invalid(at, "this is no span of time: write it as 1h30m"));
+                return Err(invalid(at, "this is not a span of time: write it as 1h30m"));
             }
             ("size", _) => Function::Size,
             ("int", _) => Function::Int,
@@ -461,7 +461,7 @@ impl Parser {
             ("matches", Some(Node::Text(pattern))) => self.pattern(at, target, pattern),
             ("matches", Some(_)) => Err(invalid(
                 at,
-                "the pattern of matches is no text: write it in quotes",
+                "the pattern of matches is not a text: write it in quotes",
             )),
             ("startsWith", Some(part)) => {
                 Ok(Node::Search(Search::StartsWith, target, Box::new(part)))
@@ -530,6 +530,6 @@ fn unknown(at: usize, name: &str) -> ExpressionFault {
     let name = toolcrib_bounds::cut(name, 64);
     invalid(
         at,
-        format!("{name:?} is no function with these arguments: write one of {FUNCTIONS}"),
+        format!("{name:?} is not a function with these arguments: write one of {FUNCTIONS}"),
     )
 }

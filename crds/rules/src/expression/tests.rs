@@ -78,7 +78,7 @@ fn expressions_that_hold() {
 }
 
 #[test]
-fn an_error_does_not_hold_also_if_it_is_negated() {
+fn negating_an_error_does_not_make_it_true() {
     for part in [
         "args.other == 1",
         "args.amount.field",
@@ -179,7 +179,7 @@ fn faults_are_refused_with_their_place() {
         ("'''a''' == 'a'", "triple quotes"),
         ("'\\x41' == 'A'", "escape is not known"),
         ("now.getHours('Europe/Berlin') > 8", "zone is not known"),
-        ("now < timestamp('soon')", "is no time"),
+        ("now < timestamp('soon')", "is not a valid time"),
         ("now - now < duration('1 day')", "no span of time"),
         ("has(args)", "has takes a field"),
         ("a?b:c", "is no variable"),

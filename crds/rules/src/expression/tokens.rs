@@ -6,7 +6,7 @@ use super::{ExpressionFault, ExpressionFaultKind};
 pub(super) enum Token {
     /// Digits that fit into 64 bits.
     Int(i64),
-    /// The digits of the lowest integer, which only stands after a minus.
+    /// The digits of the lowest integer, which are valid only after a minus.
     Lowest,
     Double(f64),
     Text(String),
@@ -15,7 +15,7 @@ pub(super) enum Token {
     End,
 }
 
-/// Longer signs stand before those that they begin with.
+/// A sign comes before its own prefixes.
 const SIGNS: [&str; 23] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "?", ":", "(", ")", "[", "]", "{", "}", ",",
     ".", "+", "-", "*", "/",
