@@ -14,8 +14,8 @@ pub fn token(agent: &str, random: [u8; 32]) -> SecretText {
     SecretText::new(format!("{agent}:{}", hex::encode(random)))
 }
 
-/// Returns the valid tokens in the data of the identity Secret: `token` and every `previous-N`.
-/// The ids are the keys. An empty value is no token.
+/// Returns the valid tokens in the data of the identity Secret: `token` and every `previous-N`. The
+/// ids are the keys. An empty value is not a token.
 pub fn runner_tokens(data: &BTreeMap<String, SecretText>) -> Vec<RunnerToken> {
     data.iter()
         .filter(|(key, _)| *key == TOKEN_KEY || key.starts_with(PREVIOUS_TOKEN_PREFIX))

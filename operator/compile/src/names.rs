@@ -69,7 +69,7 @@ pub const ENV_KEEP: &str = "keep";
 pub const INJECTED_ANNOTATION: &str = "toolcrib.dev/injected";
 /// On a compiled object: the manifest's digest.
 pub const MANIFEST_DIGEST_ANNOTATION: &str = "toolcrib.dev/manifest-digest";
-/// On the compiled Secret: the revision of its credentials, which is no hash of a secret.
+/// On the compiled Secret: the revision of its credentials. It is not a hash of a secret.
 pub const CREDENTIALS_REVISION_ANNOTATION: &str = "toolcrib.dev/credentials-revision";
 /// On the compiled Secret: the Secret key of each reference; names only.
 pub const REFERENCES_ANNOTATION: &str = "toolcrib.dev/references";

@@ -150,7 +150,7 @@ fn a_rotation_changes_the_revision_and_not_the_manifest() {
 }
 
 #[test]
-fn a_kept_value_keeps_its_route() {
+fn a_last_good_value_is_used_only_on_its_route() {
     let mut world = world();
     let values = |reference: &SecretKeyRef| world.secrets.get(reference).cloned();
     let before = materialize(&otter(&world.inputs), &values, &LastGood::default(), &[]);

@@ -11,7 +11,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Canonical JSON: sorted keys, no needless space, numbers as they came.
+/// Canonical JSON: sorted keys, no needless white space, numbers as written.
 pub fn canonical(value: &impl Serialize) -> String {
     normalize::sorted(&text(value)).expect("serialized contract types stay within the depth bound")
 }
@@ -42,9 +42,9 @@ pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
     count.0
 }
 
-/// Digest of what a call of this tool means: schemas, execution but `auth`, tier, and the
-/// annotations that change how a call runs. A change of it during a turn withdraws the tool; a
-/// rotated credential does not.
+/// Digest of everything that changes a call of this tool: schemas, execution without `auth`, tier,
+/// and the annotations that change how a call runs. A turn loses the tool if the digest changes; a
+/// rotated credential does not change it.
 pub fn entry_digest(tool: &Tool) -> String {
     #[derive(Serialize)]
     struct Entry<'a> {
@@ -110,7 +110,7 @@ mod tests {
             true,
         );
         check("System", json!({"readOnly": true}), true);
-        // Digests of earlier releases stay where the annotation says nothing new.
+        // An annotation that adds nothing keeps the digest of earlier releases.
         check("ReadOnly", json!({"readOnly": true}), false);
         check(
             "System",

@@ -151,7 +151,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Sorts the members; the last member with a key wins.
+    /// Sorts the members; of several with one key the last one is kept.
     fn put_in_order(&mut self, begin: usize, members: Vec<(Cow<'a, str>, Range<usize>)>) {
         let members: BTreeMap<Cow<'a, str>, Range<usize>> = members.into_iter().collect();
         let written = self.out.split_off(begin);

@@ -1,7 +1,8 @@
-//! Bounds a manifest. Over a bound, whole surfaces, then tools, are withheld from the end in
-//! name order until it fits; then feeds. If the providers alone are too large, they are withheld
-//! first, from the end: removing tools could not make room for them. An old manifest must not stay
-//! in force, or bloating a surface would freeze a revoked grant.
+//! Keeps a manifest within its bounds. If it exceeds one, the last surfaces in name order are
+//! withheld until it fits, then the last tools of the remaining one, then the last feeds. If the
+//! providers alone are too large, the last providers are withheld first, since removing tools could
+//! not make room for them. An old manifest must not stay in force, or bloating a surface would
+//! freeze a revoked grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -140,7 +141,7 @@ fn shrink(files: &mut Files, room: usize, message: &str) -> Vec<Excess> {
         .collect()
 }
 
-/// Removes the settings of a service without users, and returns their bytes.
+/// Removes the settings of a service that no tool and no feed uses, and returns their bytes.
 fn forget_service(files: &mut Files, service: &str) -> usize {
     if is_used(files, service) {
         return 0;

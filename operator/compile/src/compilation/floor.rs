@@ -53,8 +53,8 @@ pub fn floor(compiled: &Compilation) -> Floor {
     }
 }
 
-/// Returns whether `before` allows something that `after` does not. A rule with conditions that is
-/// gone counts also if the tool is now given without conditions: loaded files may have that rule alone.
+/// True if `before` allows something that `after` does not. A removed rule with conditions counts
+/// even if the tool is now given without conditions: the loaded files may have only that rule.
 pub fn takes_away(before: &Floor, after: &Floor) -> bool {
     let lacks = |before: &[String], after: &[String]| {
         let after: BTreeSet<&String> = after.iter().collect();

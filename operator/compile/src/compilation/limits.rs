@@ -1,7 +1,7 @@
 //! Words for the conditions of rules: one line for status, plans and tables.
 //!
-//! The words say what a person compares; the digest of a rule says whether two are the same. Values
-//! of pins and expressions are left out: a line of status is read by more people than the grant.
+//! People compare the words; the digest of a rule shows whether two rules are equal. Values of pins
+//! and expressions are left out, since more users may read a status than a grant.
 
 use serde_json::{Map, Value};
 use toolcrib_bounds::cut;

@@ -23,8 +23,8 @@ use crate::names::{feed_name, provider_name};
 use crate::routes::route::recorded;
 use crate::{Code, ObjectRef, SecretKeyRef};
 
-/// Limits the annotation that records where values stand; all annotations of an object have
-/// 256 KiB. An unrecorded reference has no last good value later.
+/// Limits the annotation that records the place of each value; Kubernetes allows an object 256 KiB
+/// of annotations. A reference that is not recorded has no last good value later.
 const MAX_RECORDS: usize = 192 * 1024;
 
 /// The compiled Secret as it is to be written.
@@ -32,7 +32,7 @@ const MAX_RECORDS: usize = 192 * 1024;
 pub struct CompiledSecret {
     /// The four files; they hold secrets.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Names only: digests and where each reference's value stands.
+    /// Digests, and the place of each reference's value; no values.
     pub annotations: BTreeMap<String, String>,
     pub digests: Digests,
     /// References without a value; the items that need them are not in the files.
@@ -56,7 +56,7 @@ impl fmt::Debug for CompiledSecret {
 }
 
 impl CompiledSecret {
-    /// Returns the tools that are really in the files, and the withheld items, for status.
+    /// Returns the tools that remain in the files, and the withheld items, for status.
     pub fn given(&self, compiled: &Compilation) -> (Vec<ToolSummary>, Vec<WithheldItem>) {
         let late: BTreeSet<&str> = self.withheld.iter().map(|late| &*late.what).collect();
         let tools = compiled
@@ -71,7 +71,7 @@ impl CompiledSecret {
         (tools, withheld)
     }
 
-    /// Returns the feeds that are really in the files, for status.
+    /// Returns the feeds that remain in the files, for status.
     pub fn given_feeds(&self, compiled: &Compilation) -> Vec<FeedSummary> {
         let late: BTreeSet<&str> = self.withheld.iter().map(|late| &*late.what).collect();
         let given = |feed: &&FeedSummary| !late.contains(&*format!("feed {}", feed.name));

@@ -50,10 +50,10 @@ pub struct Compilation {
     /// The grants that select the agent by its labels and do not name it, with words for their
     /// selectors.
     pub selectors: BTreeMap<ObjectRef, String>,
-    /// Why the agent is not compiled: what was compiled before stays in force, and the rest of this
-    /// value says nothing.
+    /// The reason for which the agent is not compiled. The objects that were compiled before stay
+    /// in force; the rest of this value must not be used.
     pub blocked: Option<Diagnostic>,
-    /// Why the Agent is not accepted as it stands, if it is not.
+    /// The reason for which the Agent is not accepted.
     pub refusal: Option<Diagnostic>,
 }
 
@@ -163,7 +163,7 @@ impl CredentialKind {
     }
 }
 
-/// An item that was requested and is not given.
+/// An item that a grant or the agent requests and that the agent does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WithheldItem {
     /// `<surface>.<tool>`, `<surface>.*` for a whole surface, `feed <surface>/<feed>`,
@@ -180,7 +180,7 @@ pub struct Object {
     pub key: ObjectRef,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Empty for [`Role::Identity`], whose content is made once, by the controller.
+    /// Empty for [`Role::Identity`]: the controller creates its content once.
     pub data: BTreeMap<String, String>,
     /// Set for [`Role::Network`] only.
     pub spec: Option<NetworkPolicySpec>,

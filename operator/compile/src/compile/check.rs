@@ -140,7 +140,8 @@ pub fn check_grant(objects: &dyn Objects, grant: &ObjectRef) -> Option<GrantRepo
     let mut agents = 0;
     let mut reached = BTreeSet::new();
     let mut elevated = BTreeSet::new();
-    // Surfaces that no agent declares while one declares a surface of this name in another namespace.
+    // Surfaces that no agent declares, although an agent declares a surface of this name in another
+    // namespace.
     let mut elsewhere = BTreeSet::new();
     let rules = authority::of_grant(key, &grant);
     let named: BTreeSet<&ObjectRef> = rules.iter().map(|rule| &rule.surface).collect();
@@ -274,9 +275,9 @@ fn takes_elevated(objects: &dyn Objects, key: &ObjectRef, agent: &Agent) -> bool
 }
 
 /// Returns the number of existing tools that the rules of one object name, by surface, and reports
-/// the other names. `elevated` are the surfaces whose Elevated tools are offered to an agent. That a
-/// surface of `elsewhere` cannot be opened is not reported: its namespace is wrong, which the caller
-/// has reported, so neither consent nor another name would help.
+/// the other names. `elevated` are the surfaces whose Elevated tools are offered to an agent. The
+/// surfaces of `elsewhere` are not reported as missing or without consent: their namespace is
+/// wrong, which the caller has reported.
 fn check_rules(
     objects: &dyn Objects,
     rules: &[Rule<'_>],
@@ -317,7 +318,8 @@ fn check_rules_of(
     found: &mut Diagnostics,
 ) -> usize {
     let mut tools: BTreeSet<&str> = BTreeSet::new();
-    // Many rules may give everything, of many tools.
+    // Digests of the rules whose `*` was expanded. Many rules may have the same conditions, so each
+    // digest is expanded once.
     let mut expanded: BTreeSet<&str> = BTreeSet::new();
     for rule in rules {
         let subject = rule.subject();

@@ -1,5 +1,5 @@
-//! Which credential an agent's calls to a surface carry, and whether its owner lets it go
-//! there.
+//! The credential that an agent's calls to a surface carry, and whether its owner allows that
+//! route.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -211,7 +211,7 @@ impl<'a> Layers<'a> {
 
 /// Decides whether the provider may execute tools. Refuse wins, whether from the agent, the
 /// defaults, or `egress: Declared`, which a provider's tools would bypass. Required defaults that
-/// are missing count as Refuse, since they could say so.
+/// are missing count as Refuse, since they could contain it.
 ///
 /// A written Refuse is required of mediators. One that follows from the egress alone is not:
 /// earlier releases did not enforce it, and their mediators would serve nothing until their pods

@@ -69,8 +69,8 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         None => policies.blocks(key),
     };
     work.found.extend(blocked.clone());
-    // A suspended agent is compiled as if nothing were granted, declared and provided, so its
-    // suspension waits for no other object. What is blocked is not written.
+    // A suspended agent is compiled as if it had no grants, surfaces and providers, so its
+    // suspension waits for no other object. A blocked agent's files are not written.
     let is_idle = suspension.is_some() || blocked.is_some();
     let denied_models = match is_idle {
         true => DeniedModels::default(),
@@ -141,7 +141,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         .map(|lowered| (lowered.feed, lowered.summary))
         .unzip();
 
-    // Nothing of a surface that a policy denies is told to the model or opened for the pod.
+    // A surface that a policy denies is neither shown to the model nor opened for the pod.
     let reach: Vec<_> = reach
         .into_iter()
         .filter(|reach| !policies.over(objects, &reach.resolved).denies_all())
@@ -411,8 +411,8 @@ fn remaining(mut summaries: Vec<ToolSummary>, files: &Files) -> Vec<ToolSummary>
     summaries
 }
 
-/// Reports an Agent over a memory budget. It is compiled without its spec, so to nothing: its
-/// older files must not stay in force, or growing an Agent would freeze a revoked grant.
+/// Reports an Agent over a memory budget. It is compiled without its spec, so it gets nothing: if
+/// its older files stayed in force, growing an Agent would freeze a revoked grant.
 fn too_expensive(
     objects: &dyn Objects,
     key: &ObjectRef,
@@ -513,7 +513,8 @@ fn documents(
         .iter()
         .filter_map(|reach| {
             let descriptor = reach.resolved.descriptor()?;
-            // A surface with tools is called through them, even if none of its tools is valid.
+            // If a surface declares tools, runners do not call its endpoints by hand, even if no
+            // tool is valid.
             let manual = !descriptor.declares_tools;
             Some(ContextSurface {
                 name: &reach.alias,

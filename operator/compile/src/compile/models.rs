@@ -19,12 +19,12 @@ use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, SecretKeyRef, Subject};
 #[derive(Default)]
 pub(crate) struct Providers {
     pub usable: BTreeMap<String, manifest::Provider>,
-    /// Why the first model or provider that the agent asks for is not served.
+    /// The reason for which the first model or provider that the agent asks for is not served.
     pub unserved: Option<String>,
 }
 
-/// Returns the usable providers of `namespace` that `models` can select. `denied`: why policies leave
-/// no model, if none is left.
+/// Returns the usable providers of `namespace` that `models` can select. `denied`: the reason for
+/// which policies allow no model, if they allow none.
 pub(crate) fn providers(
     objects: &dyn Objects,
     namespace: &str,
@@ -310,7 +310,7 @@ fn pass_headers(
                 format!("spec.passHeaders[{index}]"),
                 Code::HeaderMappingRefused,
                 format!(
-                    "{name:?} is never passed: it is no header's name or prefix, or one that \
+                    "{name:?} is never passed: it is not the name or prefix of a header, or one that \
                      frames, addresses, identifies or authenticates; remove it"
                 ),
             )

@@ -22,8 +22,8 @@ impl Work {
         self.found.is_full() && self.withheld.len() >= MAX_WITHHELD
     }
 
-    /// Records a withheld item, up to [`MAX_WITHHELD`]: grants that name thousands of missing tools
-    /// would take more memory than the granted ones.
+    /// Records a withheld item, up to [`MAX_WITHHELD`]: a grant can name thousands of missing
+    /// tools, which would take more memory than the given ones.
     pub fn withhold(&mut self, what: String, code: Code, message: String) {
         if self.withheld.len() >= MAX_WITHHELD {
             return;

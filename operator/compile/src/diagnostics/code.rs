@@ -10,7 +10,7 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// A part that was asked for is withheld.
+    /// A requested part is withheld.
     Error,
     /// Nothing is withheld; a person should look at it.
     Warning,
@@ -98,7 +98,7 @@ codes! {
     /// The object cannot be decoded as its kind.
     Undecodable: Error, Spec,
     cause "A field holds another type than its kind has, or the object is nested too deep. No agent gets anything of it; all other objects go on."
-    cure "Write at the field what the message says. A text that may be a credential is not repeated there."
+    cure "Correct the field as the message says. A text that may be a credential is not repeated there."
 
     /// The object takes more memory than the operator keeps of one object, of one namespace, or of all together.
     TooExpensive: Error, Spec,
@@ -177,7 +177,7 @@ codes! {
 
     /// A tool's declaration is not usable.
     InvalidTool: Error, Spec,
-    cause "The tool lacks a name, a method or a path, or its path has a placeholder that is no property of its `inputSchema`. The tool is withheld, the others stay."
+    cause "The tool lacks a name, a method or a path, or its path has a placeholder that is not a property of its `inputSchema`. The tool is withheld, the others stay."
     cure "Correct the tool in the descriptor as the message says."
 
     /// A tool would set a header or a parameter that decides identity or framing.
@@ -187,7 +187,7 @@ codes! {
 
     /// A tool's inputSchema is not a JSON Schema that can be used.
     InvalidSchema: Error, Spec,
-    cause "The schema is missing, is not about an object, is no valid JSON Schema, or refers to itself without end; it declares two arguments that some services read as one (`amount` and `AMOUNT`), or one that they read as `claw_id`; or it marks arguments for headers (`x-mcp-header`) in a way that MCP does not know."
+    cause "The schema is missing, is not about an object, is not a valid JSON Schema, or refers to itself without end; it declares two arguments that some services read as one (`amount` and `AMOUNT`), or one that they read as `claw_id`; or it marks arguments for headers (`x-mcp-header`) in a way that MCP does not know."
     cure "Correct the schema; `{\"type\": \"object\"}` is one without arguments."
 
     /// A tool that is called with a body declares no arguments, so that calls with any are refused.
@@ -222,7 +222,7 @@ codes! {
 
     /// A tool's inputSchema refers to another document.
     RemoteReference: Error, Spec,
-    cause "A `$ref` names a file or a url, which would be fetched by whoever validates."
+    cause "A `$ref` names a file or a url, which a validator would fetch."
     cure "Put the definition under `$defs` of the same schema and refer to `#/$defs/NAME`."
 
     /// A feed's declaration is not usable.
@@ -232,7 +232,7 @@ codes! {
 
     /// A surface that is named does not exist.
     SurfaceNotFound: Error, Reference,
-    cause "The name in an Agent, grant or ToolDefaults is not that of a Surface in the same namespace. About other namespaces' surfaces `ConsentMissing` says it."
+    cause "The name in an Agent, grant or ToolDefaults is not that of a Surface in the same namespace. For a Surface of another namespace see `ConsentMissing`."
     cure "Create the Surface, or correct the name."
 
     /// A granted surface is not among the agent's surfaces.
@@ -242,7 +242,7 @@ codes! {
 
     /// ToolDefaults name a surface that this agent does not declare; the agent gets none of it.
     DefaultsSurfaceNotDeclared: Warning, Reference,
-    cause "ToolDefaults speak to every agent of the namespace, and this one does not reach the surface."
+    cause "ToolDefaults apply to every agent of the namespace, and this one does not reach the surface."
     cure "Nothing, unless the agent should have it: then add the surface to its `spec.surfaces`."
 
     /// An agent relies on ToolDefaults that were not found.
@@ -262,7 +262,7 @@ codes! {
 
     /// Limits of a grant on arguments cannot be used; its entry gives nothing.
     InvalidCondition: Error, Spec,
-    cause "The schema under `arguments` has other keywords than `properties` and `required`, or is no valid JSON Schema, or is too large together with the pins; or a pinned value is one that the tool refuses; or an expression under `when` is not of the part of CEL that is known."
+    cause "The schema under `arguments` has other keywords than `properties` and `required`, or is not a valid JSON Schema, or is too large together with the pins; or a pinned value is one that the tool refuses; or an expression under `when` is not of the part of CEL that is known."
     cure "Correct the value, the schema or the expression as the message says."
 
     /// An expression of a grant could take too many steps; its entry gives nothing.
@@ -302,7 +302,7 @@ codes! {
 
     /// A grant selects agents by labels, and selectors are off; it is for the agents that it names alone.
     SelectorsOff: Error, Reference,
-    cause "Whoever may edit an Agent could give it any tool by a label, so the chart has an admission policy, `NAME-selectors`, that lets only users who may create ToolGrants set labels with `grants.toolcrib.dev/`. The controller asks the API server by dry run whether it refuses the controller such a label, and it does not, or the question failed."
+    cause "Users who may edit an Agent could give it any tool by a label, so the chart has an admission policy, `NAME-selectors`, that lets only users who may create ToolGrants set labels with `grants.toolcrib.dev/`. The controller asks the API server by dry run whether it refuses the controller such a label, and it does not, or the question failed."
     cure "Install the chart's policy and its binding again (`helm upgrade`); the controller asks again within seconds. Until then name the agents under `agents`."
 
     /// A grant's selector selects no agent.
@@ -317,7 +317,7 @@ codes! {
 
     /// The source Secret's owner did not label it as a credential.
     SecretNotLabelled: Error, Reference,
-    cause "Without the label, whoever may create a Surface could send any Secret of the namespace anywhere."
+    cause "Without the label, users who may create a Surface could send any Secret of the namespace anywhere."
     cure "Label the Secret `toolcrib.dev/credential=true`, if it is meant to be sent."
 
     /// The source Secret does not name the host it would be sent to.
@@ -327,7 +327,7 @@ codes! {
 
     /// The source Secret does not name the private CA of where it would be sent.
     SecretCaNotAllowed: Error, Reference,
-    cause "The surface or provider trusts a CA of its own (`tls.caFrom`), and the annotation `toolcrib.dev/ca` of the Secret does not list it. Who holds a key of that CA can pass for the host and read the credential."
+    cause "The surface or provider trusts a CA of its own (`tls.caFrom`), and the annotation `toolcrib.dev/ca` of the Secret does not list it. A holder of that CA's key can pass for the host and read the credential."
     cure "If that CA may vouch for the host, run the command that the message shows. [Where a credential may go](../guide.md#where-a-credential-may-go) has the rule."
 
     /// The source Secret has no such key.
@@ -382,7 +382,7 @@ codes! {
 
     /// An ExternalName Service would let its author choose the destination.
     ExternalNameRefused: Error, Reference,
-    cause "Whoever may change the Service could point credentials at any host."
+    cause "Users who may change the Service could point credentials at any host."
     cure "Name the host in `spec.url`."
 
     /// The url's host is taken as a public name, and a Service has the same one.

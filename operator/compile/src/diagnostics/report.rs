@@ -1,4 +1,4 @@
-//! Reports from which the status of all kinds except Agent is made.
+//! Reports on objects of all kinds except Agent; the controller writes them into their status.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,10 @@ pub struct GrantReport {
     /// Number of existing agents that it names or selects; for ToolDefaults, of agents that include
     /// them.
     pub agents: u32,
-    /// Names of the agents that a grant names, and of those that it selects besides.
+    /// Names of the agents that a grant names, and of the others that it selects.
     pub agent_names: Vec<String>,
-    /// Number of existing tools that it names, of surfaces that at least one of its agents declares.
+    /// Number of existing tools that it names. Only surfaces count that at least one of its agents
+    /// declares.
     pub tools: u32,
     pub diagnostics: Vec<Diagnostic>,
 }

@@ -31,7 +31,7 @@ pub enum Refusal {
     SharedNamespace { field: &'static str },
     /// DNS settings or hosts entries that could send the mediator's requests to another host.
     NameResolution { field: &'static str },
-    /// A container has the mediator's name and is not the mediator.
+    /// A container that is not the mediator has its name.
     ReservedContainer { why: &'static str },
     /// A volume has the name of one of our volumes and another source.
     ReservedVolume { volume: String },

@@ -38,7 +38,7 @@ pub fn documents(text: &str) -> Vec<Document> {
     let mut lines = first_lines(&text).into_iter();
     let mut documents = Vec::new();
     for document in serde_yaml::Deserializer::from_str(&text) {
-        // A text without any content is a document for one parser, and none for the other.
+        // An empty text is one document for one parser, and no document for the other.
         let line = lines.next().unwrap_or(1);
         match parse(document) {
             Ok(value) => documents.push(Document {
@@ -107,7 +107,7 @@ pub fn to_string(value: &impl Serialize) -> Result<String, serde_yaml::Error> {
     Ok(quoted.into_owned())
 }
 
-/// What to do about a text that is no YAML. The reader names a line; the fault may be above it.
+/// The advice about a text that is not YAML: the fault may be above the line that the parser names.
 pub const CURE: &str = "look at that line and at the ones above it: indent with spaces, all fields of an object alike; write each key once; close each quote and bracket; put a text with `: `, ` #` or `{{` into quotes";
 
 /// The reason why a document cannot be read.
@@ -222,7 +222,7 @@ fn number(word: &str) -> Option<String> {
     };
     let magnitude = match integer {
         Ok(integer) => integer.to_string(),
-        // `08` is no octal number, so it is a decimal one.
+        // `08` is not an octal number, so it is a decimal one.
         Err(_) => decimal(&plain)?.to_string(),
     };
     Some(format!("{sign}{magnitude}"))

@@ -4,8 +4,8 @@
 //! and Agents find each other. Not here: whether selectors are in force ([`crate::AgentSelectors`]), and
 //! selectors over namespaces ([`super::selector`]).
 //!
-//! Invariant: a selector matches only Agents that have every label it names. So one of its labels is
-//! enough to find the Agents that it may match, and the grants that may match an Agent.
+//! Invariant: a selector matches only Agents that have every label it names. So an index by one of
+//! its labels finds all Agents that it may match, and all grants that may match an Agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,7 +43,8 @@ pub fn grant_labels(
     grants.take(MAX_GRANT_LABELS)
 }
 
-/// Returns the labels of an Agent by which grants find it: each with its value, and with any.
+/// Returns the labels of an Agent by which grants find it: each with its value, and each as "any
+/// value".
 pub(crate) fn labels_of(key: &ObjectRef, agent: &Agent) -> Vec<AgentLabel> {
     let label = |name: &String, value: Option<&String>| AgentLabel {
         namespace: key.namespace.clone(),
@@ -81,14 +82,14 @@ impl<'a> Selector<'a> {
         Self::read(grant.spec.agent_selector.as_ref()?).ok()
     }
 
-    /// Reads a selector. The API server refuses the others, so they come from files. The finding's
-    /// field is relative to the grant.
+    /// Reads a selector. The API server refuses invalid ones, so an error can come only from files.
+    /// The finding's field is relative to the grant.
     pub fn read(selector: &'a AgentSelector) -> Result<Self, Finding> {
         let refused = |field: String, message: &str| {
             let field = format!("spec.agentSelector{field}");
             Err(Finding::new(field, Code::SelectorRefused, message))
         };
-        const PREFIX: &str = "is no label that grants may select by: write a key that begins with grants.toolcrib.dev/, which only users who may create ToolGrants can set on an Agent";
+        const PREFIX: &str = "is not a label that grants may select by: write a key that begins with grants.toolcrib.dev/, which only users who may create ToolGrants can set on an Agent";
         let count = selector.match_labels.len() + selector.match_expressions.len();
         if count > MAX_TERMS {
             let message = format!("has more than {MAX_TERMS} labels: remove some");
@@ -152,8 +153,8 @@ impl<'a> Selector<'a> {
         })
     }
 
-    /// Returns labels one of which every Agent has that it matches: those of the part with the fewest
-    /// values.
+    /// Returns the labels of the term with the fewest values. Every Agent that the selector matches
+    /// has one of them.
     pub fn labels(&self, namespace: &str) -> Vec<AgentLabel> {
         let width = |term: &&Term<'_>| term.values.as_ref().map_or(usize::MAX, BTreeSet::len);
         let narrowest = self.terms.iter().min_by_key(width);

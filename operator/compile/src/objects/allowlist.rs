@@ -2,8 +2,8 @@
 //!
 //! [`crate::names::HOSTS_ANNOTATION`] lists hosts: `scheme://host[:port]` allows that alone, a bare
 //! `NAME.NAMESPACE.svc` allows the Service on each port that it declares, and any other bare host
-//! allows https on port 443. [`crate::names::CA_ANNOTATION`] lists the CA bundles that may vouch for
-//! those hosts, by ConfigMap or by SHA-256; without it the public roots alone do.
+//! allows https on port 443. [`crate::names::CA_ANNOTATION`] lists the CA bundles that may vouch
+//! for those hosts, by ConfigMap or by SHA-256; without it only the public roots may.
 //!
 //! Not here: whether a route is allowed (`route`).
 

@@ -11,7 +11,8 @@ use toolcrib_crds::{ConditionStatus, ConditionType};
 
 use crate::Code;
 
-/// Returns why an object with this spec gives nothing, if it is over the budget.
+/// Returns the message for an object whose spec is over the budget. `None`: it is within the
+/// budget.
 pub fn too_heavy(spec: &impl Serialize) -> Option<String> {
     let text = serde_json::to_string(spec).ok()?;
     too_heavy_text(&text)

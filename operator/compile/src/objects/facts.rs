@@ -61,8 +61,9 @@ pub(crate) struct Material {
 }
 
 impl ConfigMapFacts {
-    /// Returns the usable content. `None`: the ConfigMap does not exist. `Err`: why nothing may be
-    /// used; `otherwise` is the code of a ConfigMap that could not be read.
+    /// Returns the usable content. `None`: the ConfigMap does not exist. `Err`: the reason for
+    /// which no content may be used; `otherwise` is the code for a ConfigMap that could not be
+    /// read.
     pub(crate) fn material(self, otherwise: Code) -> Result<Option<Material>, (Code, String)> {
         let material = |data, stale| Ok(Some(Material { data, stale }));
         match self {

@@ -23,7 +23,7 @@ pub struct Settings {
     /// Hosts of the API server and of the operator itself, and those that its flag names,
     /// which no object may have. In lower case.
     pub refused_hosts: BTreeSet<String>,
-    /// The destinations that a NetworkPolicy opens besides those that objects name.
+    /// Settings of NetworkPolicies beyond the destinations that objects name.
     pub network: NetworkSettings,
     /// Host of the operator's own service for agents, if it runs. Its certificate is signed by the
     /// operator's authority, the same as the link's.
@@ -38,12 +38,12 @@ pub struct Settings {
 pub enum AgentSelectors {
     /// An admission policy refuses them, or, for files, is assumed to.
     Guarded,
-    /// It is not known that one does, for this reason: selectors select no agent.
+    /// It is not known that a policy refuses them, for this reason. Selectors select no agent.
     Off(String),
 }
 
 impl Default for Settings {
-    /// As the chart installs it.
+    /// The chart's default.
     fn default() -> Self {
         let network = NetworkSettings::default();
         let services = ["toolcrib-link", "toolcrib-webhook"];
@@ -92,7 +92,7 @@ const CLUSTER_RANGES: [&str; 9] = [
 ];
 
 impl Default for NetworkSettings {
-    /// As the chart installs it.
+    /// The chart's default.
     fn default() -> Self {
         Self {
             operator_namespace: "toolcrib-system".to_owned(),

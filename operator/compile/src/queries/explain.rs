@@ -31,7 +31,7 @@ pub struct GivenTool {
     /// The limits within which it may be called; missing if a rule without conditions gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
-    /// Missing if it is given without conditions alone.
+    /// Missing if no rule of it has conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<GivenRule>,
     /// The ClusterToolPolicies with `enforcement: Audit` that would deny it.

@@ -17,8 +17,8 @@ use crate::{
     check_provider, check_surface, compile,
 };
 
-/// Limit on rounds. One object takes fewer, however much it names (`tests/looked_at.rs`). Objects
-/// that are found on the way, and are looked at as well, may take more.
+/// Limit on rounds. One object takes fewer, whatever it names (`tests/properties/looked_at.rs`).
+/// Objects that are found on the way and evaluated too may take more.
 pub const MOST_ROUNDS: usize = 8;
 
 /// Why a fetch ends without an answer.

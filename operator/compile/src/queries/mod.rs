@@ -1,5 +1,5 @@
-//! Questions about compilations: differences, reasons for a missing tool, users of a surface, and
-//! objects that are still to be read.
+//! Answers to questions about compilations: differences, the reasons for a missing tool, the users
+//! of a surface, and the objects that must still be read.
 
 pub(crate) mod allowlist;
 pub(crate) mod entitlements;

@@ -475,7 +475,7 @@ impl Change {
         self.effect == Effect::Loss || self.replaces_rules()
     }
 
-    /// Whether other rules limit the tool. Whether they meet more calls or fewer is not decided here.
+    /// True if other rules limit the tool. Whether they allow more or fewer calls is not computed.
     pub fn replaces_rules(&self) -> bool {
         self.effect == Effect::Change && self.details.iter().any(|detail| detail.field == RULES)
     }
@@ -510,7 +510,7 @@ impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |value: &Option<String>| match value {
             None => "none".to_owned(),
-            // Bounded by themselves; their ends differ as often as their beginnings.
+            // Not cut: these texts are short, and may differ only at the end.
             Some(text) if self.field == LIMITS || self.field == MATCHING => text.clone(),
             Some(text) if text.chars().count() > SHOWN => {
                 let start: String = text.chars().take(SHOWN).collect();

@@ -31,7 +31,7 @@ pub struct GrantNode {
     pub grant: ObjectRef,
     /// As written: tool names, `*`.
     pub allow: BTreeSet<String>,
-    /// Words for the limits of its entries that have any.
+    /// Words for the limits of its entries.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub limits: BTreeSet<String>,
     /// The labels by which the grant selects agents, as in `kubectl -l`.
@@ -202,7 +202,7 @@ fn agents(
         .collect()
 }
 
-/// Returns the agents that no grant and no ToolDefaults of `surfaces` are for.
+/// Returns the agents to which no grant and no ToolDefaults of `surfaces` apply.
 pub fn agents_without_grant(inputs: &Inputs, surfaces: &[SurfaceNode]) -> Vec<AgentNode> {
     let grants = surfaces.iter().flat_map(|surface| &surface.grants);
     let granted: BTreeSet<&ObjectRef> = grants

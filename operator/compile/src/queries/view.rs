@@ -53,7 +53,7 @@ pub struct ToolView {
     pub other_arguments: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<RawJson>,
-    /// The reason for which it is not usable.
+    /// The reason, if the tool is not usable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     pub granted_to: Vec<GrantedView>,
@@ -107,7 +107,7 @@ pub struct ConsumerView {
     pub consent: bool,
     /// Number of the surface's tools that the agent has.
     pub tools: usize,
-    /// It has none while it is suspended.
+    /// True while the agent is suspended, so it has no tools.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
 }

@@ -135,8 +135,8 @@ pub(crate) fn why_no_feed(compilation: &Compilation, name: &str) -> Vec<WhyNot> 
     )
 }
 
-/// Returns the suspension of the compiled agent as the reason for everything that it has not. A
-/// suspension by a policy has another cure than one of its own.
+/// Returns the suspension of the compiled agent as the reason for all missing items. The cure
+/// depends on whether a policy or the Agent itself suspends it.
 pub fn suspended(compilation: &Compilation) -> Option<WhyNot> {
     let by_policy = |code: Code| matches!(code, Code::SuspendedByPolicy | Code::PolicyUnreadable);
     let mut found = compilation.diagnostics.iter();
@@ -235,8 +235,8 @@ fn missing_layer(
     }
 }
 
-/// Answers a name without a surface: the tool that was probably meant, and why the agent does not
-/// have that one.
+/// Answers a name without a surface: returns the tool that was probably meant, and the reasons why
+/// the agent does not have it.
 fn bare_name(
     objects: &dyn Objects,
     compilation: &Compilation,
@@ -295,7 +295,7 @@ fn meant_by<'a, N: Iterator<Item = &'a str>>(
     tools().find(|tool| bare(tool) == near)
 }
 
-/// Returns the shortest name of which `part` is a part.
+/// Returns the shortest name that contains `part`.
 fn part_of<'a>(part: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// Shorter parts are in too many names.
     const SHORTEST: usize = 3;

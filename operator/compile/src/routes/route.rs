@@ -161,8 +161,8 @@ pub(crate) struct Route {
     pub destinations: BTreeSet<Destination>,
     pub ca: Option<PrivateCa>,
     pub proxy: Option<Destination>,
-    /// Why an address of the object is refused, or leads elsewhere than it seems, or nowhere, with its
-    /// field and cure.
+    /// The problem of an address of the object, with field and cure: it is refused, leads elsewhere
+    /// than it seems, or leads nowhere.
     pub wrong_address: Option<String>,
 }
 
@@ -220,8 +220,8 @@ pub(crate) fn check(
         .needed()
         .filter(|destination| !allowlist.allows(destination, objects))
         .collect();
-    // An annotation may have thousands of entries, and the Secret many users: no copy for a route
-    // that it allows.
+    // An annotation may have thousands of entries, and the Secret many users, so an allowed route
+    // is checked without a copy.
     if facts.labelled
         && hosts.is_empty()
         && allowlist

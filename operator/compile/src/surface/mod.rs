@@ -26,13 +26,13 @@ use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, near};
 pub(crate) struct ResolvedSurface {
     pub subject: Subject,
     pub surface: Arc<Surface>,
-    /// `Err`: the finding for which no tool, feed or skill is known.
+    /// `Err`: the finding that makes tools, feeds and skills unknown.
     pub descriptor: Result<Option<Arc<Descriptor>>, Finding>,
     /// The field that holds the descriptor: `spec.descriptor`, or the ConfigMap's key.
     pub descriptor_field: String,
-    /// `Err`: the finding for which no call can be made.
+    /// `Err`: the finding that makes calls impossible.
     pub address: Result<Address, Finding>,
-    /// PEM bundle. `Err`: the finding for which no call may be made.
+    /// PEM bundle. `Err`: the finding that forbids calls.
     pub ca: Result<Option<CaBundle>, Finding>,
     pub skill: Option<String>,
     /// Findings that are in none of the results above.
@@ -185,7 +185,7 @@ impl ResolvedSurface {
             field,
             Code::InvalidValue,
             format!(
-                "{path:?} is no path that is sent as it is written: begin with '/', write letters, digits and -._~!$&'()*+,;=:@%, and no segment \"..\""
+                "{path:?} is not a path that is sent as it is written: begin with '/', write letters, digits and -._~!$&'()*+,;=:@%, and no segment \"..\""
             ),
         ))
     }

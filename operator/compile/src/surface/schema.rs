@@ -1,5 +1,4 @@
-//! Checks that a JSON Schema is one against which the mediator can check arguments in bounded
-//! time.
+//! Checks that the mediator can check arguments against a JSON Schema in bounded time.
 //!
 //! `toolcrib_bounds::schema` holds the rule, and the mediator uses it too. Here a defect becomes a
 //! finding.

@@ -1,10 +1,10 @@
 //! Conditions of a grant's entry: its window, the limits on arguments, rates, and `when`.
 //!
 //! Here: reading them, and checking that a tool can have them. Not here: whether a call meets them
-//! (`toolcrib-rules`). Compile has no clock: a window stands as it is written, also when it is past.
+//! (`toolcrib-rules`). Compile has no clock: a window is compiled as written, even if it is over.
 //!
-//! Schemas are built to be checked, which takes longer than the rest of a compilation. So verdicts
-//! are cached by the text that they are about: one grant is compiled into many agents.
+//! Checking a schema builds its validator, which takes longer than the rest of a compilation. One
+//! grant is compiled into many agents, so verdicts are cached by the checked text.
 //!
 //! Invariant: conditions that cannot be read, or that a tool cannot have, give nothing.
 
@@ -35,7 +35,7 @@ const MAX_NAME: usize = 128;
 /// Limits the cached verdicts; one takes at most a few KiB.
 const MAX_CACHED: usize = 4096;
 
-/// The time in which a grant gives something.
+/// The time in which a grant is in force.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window<'a> {
     not_before: Option<&'a str>,
@@ -82,7 +82,7 @@ impl Conditions {
         let when = conditions_of(when);
         let rate = rates_of(rate).map_err(|finding| finding.within(field))?;
         let is_audit = match enforcement {
-            // Pinned arguments always hold, so there has to be something else to try out.
+            // Pinned arguments are always enforced, so there must be another limit to try out.
             Some(Enforcement::Audit) => {
                 limits.arguments.is_some() || !rate.is_empty() || !when.is_empty()
             }
@@ -105,8 +105,8 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// Reads the conditions of an entry of `feeds`. The files have no rules for feeds, and without
-    /// its window a feed would be less restricted than it was granted.
+    /// Reads the conditions of an entry of `feeds`. The files have no rules for feeds, so a feed
+    /// with a window would be given without it; such an entry is refused.
     pub fn of_feeds(grant: GrantRef, window: Window<'_>) -> Result<Self, Finding> {
         let written = [
             (window.not_before, "spec.notBefore"),
@@ -181,7 +181,7 @@ impl Conditions {
         })
     }
 
-    /// Refuses a member that is no keyword: a validator ignores it, so it would limit nothing.
+    /// Refuses a member that is not a keyword: a validator ignores it, so it would limit nothing.
     fn has_known_keywords(&self) -> Result<(), Finding> {
         let Some(limits) = &self.rule.arguments else {
             return Ok(());
@@ -193,7 +193,8 @@ impl Conditions {
                     Some(meant) => format!("did you mean {meant}?"),
                     None => "correct the name, or remove it".to_owned(),
                 };
-                let message = format!("is no keyword of JSON Schema, so it limits nothing: {cure}");
+                let message =
+                    format!("is not a keyword of JSON Schema, so it limits nothing: {cure}");
                 let field = join("schema", &field_of(&pointer));
                 Err(Finding::new(short(&field), Code::InvalidCondition, message))
             }
@@ -326,7 +327,7 @@ impl Limits {
             return Ok(());
         };
         let Value::Object(members) = value_of(schema) else {
-            return invalid("schema", "is no object: write properties and required");
+            return invalid("schema", "is not an object: write properties and required");
         };
         for (key, value) in &members {
             let has_form = match key.as_str() {
@@ -413,7 +414,8 @@ fn normalized(value: &RawJson, field: &str) -> Result<RawJson, Finding> {
     Ok(RawJson::from_text(text.text).expect("normalized text is JSON"))
 }
 
-/// Digest of the conditions: of everything that decides, and of nothing else.
+/// Returns the digest of the conditions: of everything that decides about a call, and of nothing
+/// else.
 fn digest(rule: &Rule) -> String {
     #[derive(Serialize)]
     struct DigestInput<'a> {
@@ -517,8 +519,8 @@ fn names_of<'v>(schema: &'v Map<String, Value>, member: &str) -> impl Iterator<I
 /// Limits the bytes of the reason for which a pinned value is refused.
 const MAX_WHY: usize = 240;
 
-/// Checks values of single arguments against the properties of a schema, without what the schema
-/// says of all arguments together. Returns the first refused argument, and why.
+/// Checks the values of single arguments against the properties of a schema. Keywords about several
+/// arguments are ignored. Returns the first refused argument, and why.
 fn refused(schema: Map<String, Value>, values: &Map<String, Value>) -> Option<(String, String)> {
     // Parts that the properties may refer to.
     const KEPT: [&str; 4] = ["$defs", "$schema", "definitions", "properties"];
@@ -529,7 +531,7 @@ fn refused(schema: Map<String, Value>, values: &Map<String, Value>) -> Option<(S
     let parts: Map<String, Value> = parts
         .filter(|(keyword, _)| KEPT.contains(&keyword.as_str()))
         .collect();
-    // A property may refer to a part that is left out. Then the calls show whether its value fits.
+    // A property may refer to a part that is left out. Its value is then checked only at calls.
     let validator = Validator::read(&Value::Object(parts).to_string()).ok()?;
     let values = values.iter();
     let mut rejected = values.filter_map(|(name, value)| {

@@ -1,6 +1,6 @@
 //! The grants of an agent, by name and by label, and the agents of a grant.
 //!
-//! Invariant: while it is not known that the cluster protects the labels, selectors select no agent
+//! Invariant: selectors select no agent unless the cluster is known to protect the labels
 //! ([`AgentSelectors`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,8 +94,8 @@ pub(crate) fn report(
     finding.report(subject, found);
 }
 
-/// Returns the names of the agents of a grant that exist or are named: first those that it names, then
-/// those that it selects besides.
+/// Returns the names of a grant's agents: first those that it names, whether they exist or not,
+/// then the others that it selects.
 pub(crate) fn agent_names(grant: &ToolGrant, selected: &[(ObjectRef, Arc<Agent>)]) -> Vec<String> {
     let named: BTreeSet<&String> = grant.spec.agents.iter().collect();
     let besides = selected.iter().map(|(key, _)| &key.name);

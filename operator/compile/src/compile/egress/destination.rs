@@ -38,7 +38,8 @@ impl Destination {
     }
 }
 
-/// The rule for a destination (`None`: nothing is opened), and why it is not exactly as narrow.
+/// The rule for a destination, and the reason if it opens more than the destination. `None`: it
+/// opens nothing.
 pub(super) struct EgressRule {
     pub rule: Option<NetworkPolicyEgressRule>,
     pub wide: Option<String>,

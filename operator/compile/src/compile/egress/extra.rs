@@ -127,7 +127,7 @@ impl Range {
 }
 
 fn range(text: &str) -> Result<Range, String> {
-    let wrong = || format!("{text:?} is no range: write it like 10.1.0.0/16 or fd00::/8");
+    let wrong = || format!("{text:?} is not a range: write it like 10.1.0.0/16 or fd00::/8");
     let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let digits = !prefix.is_empty() && prefix.chars().all(|c| c.is_ascii_digit());
@@ -178,7 +178,7 @@ fn label_key(key: &str) -> Result<(), String> {
     if prefix_fits && !name.is_empty() && is_label_text(name) {
         Ok(())
     } else {
-        Err(format!("{key:?} is no label's name"))
+        Err(format!("{key:?} is not a valid label name"))
     }
 }
 
@@ -186,7 +186,7 @@ fn label_value(value: &str) -> Result<(), String> {
     if value.is_empty() || is_label_text(value) {
         Ok(())
     } else {
-        Err(format!("{value:?} is no label's value"))
+        Err(format!("{value:?} is not a valid label value"))
     }
 }
 

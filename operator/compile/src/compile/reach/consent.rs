@@ -40,8 +40,8 @@ pub(crate) fn open(
     Err(not_found(objects, surface, suggestions))
 }
 
-/// Whether a surface does not exist in `consumer_namespace`. One that exists and cannot be used, or
-/// that would be in another namespace, is not missing.
+/// Whether a surface of `consumer_namespace` does not exist. A surface that exists and cannot be
+/// used is not missing, nor is one of another namespace.
 pub(crate) fn is_missing(
     objects: &dyn Objects,
     surface: &ObjectRef,

@@ -1,4 +1,4 @@
-//! Lowers the tools and feeds that a surface describes and grants name to entries of the files.
+//! Turns the tools and feeds that a surface describes and grants name into entries of the files.
 
 use crate::names::feed_name;
 use std::collections::BTreeMap;
@@ -223,9 +223,9 @@ struct MatchedRules<'r> {
     rules: ToolRules<'r>,
 }
 
-/// Returns the names that the rules allow and this surface offers, each with its rules. A name or
-/// condition that is not met is an error of its rule's object. The agent gets it as withheld; a tool
-/// that cannot have the conditions of one rule, only if no other rule gives it.
+/// Returns the names that the rules allow and this surface offers, each with its rules. A name that
+/// is not offered, or a condition that the tool cannot have, is an error on the rule's object and a
+/// withheld item of the agent. Such a condition withholds the tool only if no other rule gives it.
 fn matched_names<'n, 'r: 'n>(
     reach: &'n Reach<'_>,
     rules: &'r [Rule<'_>],
@@ -234,8 +234,8 @@ fn matched_names<'n, 'r: 'n>(
 ) -> BTreeMap<&'n str, MatchedRules<'r>> {
     let mut names: BTreeMap<&str, MatchedRules<'r>> = BTreeMap::new();
     let mut unsuited: BTreeMap<&str, (Code, String)> = BTreeMap::new();
-    // Rules without conditions give the same, so the first object stands for all. Many rules may
-    // give everything, of many tools.
+    // Rules without conditions give the same, so only the first object is kept. Many rules may
+    // allow `*`, and a surface may have many tools.
     let mut unconditional: BTreeMap<&str, Unconditional<'r>> = BTreeMap::new();
     let mut everything: Option<(Unconditional<'r>, Offer<'_>)> = None;
     let mut expanded = 0_usize;
@@ -348,7 +348,7 @@ fn first_of<'r>(one: Unconditional<'r>, other: Unconditional<'r>) -> Uncondition
     if other.0 < one.0 { other } else { one }
 }
 
-/// The message for a grant of everything that is over the bound.
+/// The message for an entry with `*` that is over the bound.
 fn too_many_of_everything() -> String {
     format!(
         "more than {MAX_RULES} rules with conditions give everything of this surface, so this one is withheld: remove some, or name the tools"
@@ -493,7 +493,7 @@ fn tried_out(
     policies.into_iter().map(report).collect()
 }
 
-/// Warns both objects of a tool whose limits one of them tries out.
+/// Warns on both grants of a tool, if one of them tries out its limits.
 fn lifted_limits(lifted: &LiftedLimits, tool: &str, work: &mut Work) {
     let LiftedLimits { audit, enforced } = lifted;
     let [on_audit, on_enforced] = [audit, enforced].map(|it| Subject::new(it.kind, &it.key));

@@ -16,9 +16,9 @@ pub(crate) struct Offer<'a> {
 }
 
 impl<'a> Offer<'a> {
-    /// Returns what the surface offers to the rule. A descriptor that is missing, invalid, or not
-    /// the pinned one offers nothing, and neither does it to a rule whose conditions cannot be read:
-    /// `Err` has the field of the rule's object, and why.
+    /// Returns the items that the surface offers to the rule. `Err`: the descriptor is missing,
+    /// invalid or not the pinned one, or the rule's conditions cannot be read; the finding names the
+    /// field of the rule's object.
     pub fn to(rule: &Rule<'_>, surface: &'a ResolvedSurface) -> Result<Self, Finding> {
         let key = &surface.subject.key;
         let nothing = |part: &str, code: Code, message: String| {
@@ -87,8 +87,8 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// Checks that a tool on offer can have the conditions of the rule. A tool that is not usable is
-    /// reported as that, so it can have all. The finding has its whole path.
+    /// Checks that an offered tool can have the conditions of the rule. An unusable tool passes,
+    /// since it is reported as unusable. The finding has its whole path.
     pub fn suits(&self, rule: &Rule<'_>, name: &str) -> Result<(), Finding> {
         let conditions = match (self.verb, &rule.conditions) {
             (Verb::Tool, Ok(conditions)) => conditions,

@@ -1,8 +1,9 @@
-//! The rules of tools in the files: their order, their bounds, and what a reader must know.
+//! The rules of tools in the files: their order, their bounds, and the features that a reader must
+//! support.
 //!
-//! A tool that is given without conditions only has no rules in the files, so its bytes are those of
-//! earlier releases. Over a bound the rules of the last grants, in name order, are withheld; a rule
-//! without conditions goes last, since it allows all that the others do.
+//! A tool whose rules all have no conditions has no rules in the files, so its bytes are the same
+//! as in earlier releases. Over a bound the rules of the last grants in name order are withheld. A
+//! rule without conditions is withheld last, since it allows all calls that the others allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,7 @@ pub(crate) const MAX_RULES: usize = 32;
 /// Limits the rules of all tools of an agent. The mediator keeps a validator for each.
 const MAX_AGENT_RULES: usize = 1024;
 
-/// The order in which rules are kept: without conditions or with, grant, digest.
+/// The order in which rules are kept: first those without conditions, then by grant and digest.
 type Rank<'r> = (bool, &'r str, &'r str, &'r str);
 
 fn rank(rule: &Rule) -> Rank<'_> {
@@ -37,8 +38,8 @@ fn rank(rule: &Rule) -> Rank<'_> {
     )
 }
 
-/// Two objects that limit one tool: the limits of `enforced` refuse nothing, since `audit` tries out
-/// its own.
+/// Two grants of one tool. `audit` tries its limits out and so allows every call; the limits of
+/// `enforced` refuse nothing.
 pub(crate) struct LiftedLimits {
     pub audit: GrantSource,
     pub enforced: GrantSource,
@@ -61,13 +62,14 @@ impl<'r> ToolRules<'r> {
         }
     }
 
-    /// Returns whether a rule is withheld without which the agent can do less.
+    /// True if a rule was dropped and the agent loses calls by it.
     pub fn are_incomplete(&self) -> bool {
         self.dropped && !self.have_unconditional()
     }
 
-    /// Returns the first rule that is tried out, and the first enforced one of another object: a call
-    /// that the latter refuses runs because of the former. `None` if there are not both.
+    /// Returns the first rule that is tried out and the first enforced rule of another object. A
+    /// call that the enforced rule refuses runs because of the other one. `None`: one of the two is
+    /// missing.
     pub fn lifted(&self) -> Option<LiftedLimits> {
         if self.have_unconditional() {
             return None;
@@ -91,8 +93,8 @@ impl<'r> ToolRules<'r> {
     }
 }
 
-/// Withholds the rules over the bound of an agent, and writes the others into the tools. Returns the
-/// names of tools that have lost a rule which they needed, each with whether it is still given.
+/// Withholds the rules over the bound of an agent, and writes the others into the tools. Returns
+/// the names of the tools that lost calls by that, each with whether it is still given.
 pub(crate) fn write(entries: &mut Vec<ToolEntry<'_>>) -> Vec<(String, bool)> {
     let mut lost = Vec::new();
     let written = |entry: &ToolEntry<'_>| match entry.rules.have_conditions() {

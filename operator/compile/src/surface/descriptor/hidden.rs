@@ -10,7 +10,7 @@ use toolcrib_bounds::{FieldPath, is_hidden, shown};
 use super::members::Reader;
 use crate::Code;
 
-/// Number of texts with a finding of their own; one more finding counts the others.
+/// Limits the texts with a finding of their own; one more finding counts the others.
 const NAMED: usize = 8;
 
 /// The texts that had invisible characters.

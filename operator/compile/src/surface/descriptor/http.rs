@@ -51,7 +51,7 @@ pub(super) fn http_call(
     })
 }
 
-/// Refuses headers, and warns of every other member that is no mapping and therefore ignored.
+/// Refuses headers, and warns of every other member that is not part of a mapping: it is ignored.
 fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Finding> {
     let mut suggestions = Suggestions::default();
     for key in http.keys() {

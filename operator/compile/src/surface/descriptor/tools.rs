@@ -115,7 +115,7 @@ fn tool(raw: &RawValue, at: &str, warnings: &mut Vec<Finding>) -> Result<Describ
         return Err(Finding::new(
             "inputSchema",
             Code::InvalidSchema,
-            "marks an argument with an x-mcp-header that is no header's name, is there twice, or is not of type string, integer or boolean: correct the x-mcp-header, or remove it",
+            "marks an argument with an x-mcp-header that is not a header name, is there twice, or is not of type string, integer or boolean: correct the x-mcp-header, or remove it",
         ));
     }
     let output_schema = declaration
@@ -225,7 +225,7 @@ fn misspelt_keywords(schema: &Value) -> Vec<Finding> {
     let misspelt = unknown.filter_map(|UnknownKeyword { pointer, name }| {
         let meant = suggestions.nearest(&name, keywords())?;
         let message =
-            format!("is no keyword of JSON Schema, and is ignored: did you mean {meant}?");
+            format!("is not a keyword of JSON Schema, and is ignored: did you mean {meant}?");
         let field = schema::field(&pointer);
         Some(Finding::new(field, Code::UnknownField, message).within("inputSchema"))
     });

@@ -4,9 +4,10 @@
 //! [`surfaces`], models in [`models`]. Not here: the tools that its grants give
 //! ([`crate::compile::authority`]).
 //!
-//! Invariants: a policy only takes away; the `maxTier` and `deny` of one that is tried out take nothing.
-//! All policies that match hold together, so their order does not matter. What is not known restricts:
-//! a namespace without known labels is matched, and a surface of such a namespace is not believed.
+//! Invariants: a policy only takes away; the `maxTier` and `deny` of a policy that is tried out
+//! take nothing. All matching policies apply together, so their order does not matter. Missing
+//! knowledge restricts: a namespace with unknown labels is matched, and tiers that its surfaces
+//! declare are not trusted.
 
 pub(crate) mod models;
 pub(crate) mod surfaces;
@@ -42,7 +43,7 @@ pub fn policy_matches(
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policies {
     matching: List<ClusterToolPolicy>,
-    /// The first policy of which no form was ever read, and why. It may say anything about any agent.
+    /// The first policy that could never be read, with the reason. It may restrict any agent.
     unreadable: Option<(ObjectRef, String)>,
 }
 

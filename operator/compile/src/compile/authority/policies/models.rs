@@ -1,7 +1,7 @@
-//! The models that policies leave to an agent.
+//! The models that policies allow an agent.
 //!
-//! Models that the agent or its ToolDefaults list are compared here, and those that match stay listed.
-//! For an agent without a list the globs are compiled, and its mediator compares. Invariant: a model
+//! If the agent or its ToolDefaults list models, the listed models that match are kept. For an
+//! agent without a list the globs are compiled, and its mediator matches them. Invariant: a model
 //! that is requested, listed or a fallback matches a glob of each policy.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const FIELD: &str = "spec.models";
 pub(crate) struct DeniedModels {
     /// `provider/model`, or `provider/*` for all of a provider, with the reason.
     pub refs: BTreeMap<String, String>,
-    /// Why the agent may have no model, for one that has none.
+    /// The reason for which the agent has no model, if it has none.
     pub cause: Option<String>,
 }
 
@@ -49,7 +49,8 @@ impl Policies {
                 models,
                 &allowed,
                 &mut |field, reference, message, is_fallback| {
-                    // The agent is told in any case; the field may be another object's.
+                    // The finding is also reported on the agent, since the field may belong to
+                    // another object.
                     let message = match *listed_by == subject {
                         true => message,
                         false => format!("{listed_by}: {field}: {message}"),
@@ -131,7 +132,7 @@ fn restrict_listed(
     });
 }
 
-/// Returns the globs of each policy, in an order that depends on nothing else.
+/// Returns the globs of each policy, in an order that does not depend on the order of the policies.
 fn lists(allowed: &[(PolicyName<'_>, &Vec<String>)]) -> Vec<Vec<String>> {
     let sorted = |globs: &Vec<String>| {
         let mut globs = globs.clone();

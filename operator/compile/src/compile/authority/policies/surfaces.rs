@@ -1,5 +1,5 @@
-//! The restrictions of one surface by policies: which tools and feeds of it they withhold, and which
-//! ones those that are tried out would.
+//! The restrictions of one surface by policies: the tools and feeds that enforced policies
+//! withhold, and those that policies under trial would withhold.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::surface::ResolvedSurface;
 use crate::surface::descriptor::DescribedTool;
 use crate::{Code, Objects};
 
-/// What to do about a restriction, for the people who grant tools.
+/// The advice to people who grant tools, at the end of a message.
 const WHOM_TO_ASK: &str =
     "ask an admin of the cluster to change the policy, or leave the tool out of the grant";
 
@@ -87,7 +87,7 @@ struct Restriction<'p> {
 
 struct MaxTier {
     most: Tier,
-    /// Whether the policy believes the tiers of the surface's owner.
+    /// Whether the policy trusts the tiers that the surface's owner declares.
     is_believed: bool,
 }
 
@@ -125,7 +125,7 @@ impl<'p> SurfacePolicies<'p> {
         })
     }
 
-    /// Returns whether the agent may know and reach nothing of the surface.
+    /// True if a policy denies the whole surface: the agent must neither know nor reach it.
     pub fn denies_all(&self) -> bool {
         self.allow_feeds().is_err()
     }
@@ -240,7 +240,7 @@ impl Places {
         }
     }
 
-    /// Whether the host of a rule, with its port if it has one, is among them.
+    /// Whether these places include the host of a rule, with its port if it has one.
     fn has(&self, host: &str, domain: &ClusterDomain) -> bool {
         let (host, port) = match host.rsplit_once(':') {
             // The colons of an IPv6 address stand in brackets.
@@ -270,7 +270,7 @@ fn is_read_over_http(described: &DescribedTool) -> bool {
     }
 }
 
-/// Whether a policy believes the tiers of a namespace's surfaces.
+/// Whether a policy trusts the tiers that a namespace's surfaces declare.
 fn believes(objects: &dyn Objects, policy: &ClusterToolPolicySpec, namespace: &str) -> bool {
     policy.trust_tiers_of.as_ref().is_some_and(|selector| {
         selects(selector, namespace, objects.namespace_labels(namespace)) == Some(true)
