@@ -1,10 +1,10 @@
-//! Advice about a word that is no verb: where it is one, or which program has it. The parser itself
-//! suggests verbs that are spelt alike.
+//! Advice about a word that is not a verb here: the place or the program where it is one. The
+//! parser itself suggests verbs with a similar spelling.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, Error};
 
-/// Verbs of kubectl, with what follows them.
+/// Verbs of kubectl, each with the arguments that follow it.
 const OF_KUBECTL: [(&str, &str); 6] = [
     ("apply", "-f FILE"),
     ("create", "-f FILE"),

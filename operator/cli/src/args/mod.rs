@@ -1,6 +1,6 @@
-//! The command line: verbs and arguments. [`advice`] is for words that are no verbs, [`examples`]
-//! holds the text after them in the help, [`image`] and [`discover`] the arguments of one verb each,
-//! [`values`] the parsers of structured arguments.
+//! The command line: verbs and arguments. [`advice`] handles misplaced words, [`examples`] has the
+//! examples in the help, [`image`] and [`discover`] have the arguments of one verb each, [`values`]
+//! has the parsers of structured arguments.
 
 mod advice;
 mod audit;
@@ -103,8 +103,8 @@ pub enum Verb {
     },
 }
 
-/// The word with which a completion script calls this program, as in kubectl. The words of the
-/// line follow; the last one is incomplete. It is no verb, so clap never suggests it for a
+/// The word with which a completion script calls this program, as in kubectl. The words of the line
+/// follow; the last one is incomplete. It is not a verb of clap, which would suggest it for a
 /// misspelt verb.
 pub const COMPLETE: &str = "__complete";
 

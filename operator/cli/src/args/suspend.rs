@@ -41,7 +41,7 @@ pub(super) fn agent_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// What the operator would shorten is refused here, where it can be written anew.
+/// Refuses a reason that the operator would shorten: here the user can correct it.
 fn reason(text: &str) -> Result<String, String> {
     match toolcrib_compile::suspend_reason(text) {
         same if same == text && !text.is_empty() => Ok(text.to_owned()),

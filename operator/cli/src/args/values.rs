@@ -28,7 +28,7 @@ impl DnsEgress {
 /// `--now`: a time.
 pub fn time(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| {
-        "is no time: write it as 2026-12-31T08:00:00Z, or with an offset such as +01:00".to_owned()
+        "is not a valid time: write it as 2026-12-31T08:00:00Z, or with an offset such as +01:00".to_owned()
     })
 }
 
@@ -39,7 +39,8 @@ pub fn without_kind(text: &str) -> &str {
     name.unwrap_or(text)
 }
 
-/// An agent in files or a cluster, where a misspelt name is answered with the names that there are.
+/// Parses the name of an agent. A name that does not exist is reported later, with the existing
+/// names.
 pub fn agent(text: &str) -> Result<String, String> {
     match without_kind(text) {
         name if name.contains('/') => Err(
@@ -122,7 +123,7 @@ pub fn service_address(text: &str) -> Result<Address, String> {
         .ok_or_else(|| "is not of the form NAME:PORT".to_owned())
 }
 
-/// Parses a URL without a credential, which would be shown wherever the URL is.
+/// Parses a URL that holds no credential: URLs are printed and written into objects.
 pub fn endpoint(text: &str) -> Result<url::Url, String> {
     let Address::Url(url) = url_address(text)? else {
         return Err("is no URL".to_owned());

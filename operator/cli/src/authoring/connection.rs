@@ -1,7 +1,8 @@
-//! Why a server could not be asked, in plain words, and what the user can do about it.
+//! Messages for a server that did not answer: the cause, and what the user can do.
 //!
-//! Not here: servers that answered. The causes are the mediator's, found by the types of errors. The
-//! system's resolver has no type for its errors, so [`MachineNames`] marks them.
+//! Not here: servers that answered. The list of causes is the mediator's; they are recognized by
+//! the types of errors. The system's resolver has no type for its errors, so [`MachineNames`] marks
+//! them.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use anyhow::anyhow;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use toolcrib_mediation::ConnectionCause;
 
-/// How the user of a verb can trust a CA.
+/// The CAs that a verb trusts, for advice to its user.
 #[derive(Clone, Copy)]
 pub enum Trust {
     /// The verb has `--ca-file`.

@@ -2,7 +2,7 @@
 //!
 //! [`import`] reads Clawdapus pod files, [`openapi`] documents, [`image`] registries, [`mcp`] MCP
 //! servers; [`wrapped`] builds the objects around an MCP server on standard streams; [`connection`]
-//! has the words for a server that does not answer. The verbs are in `commands`.
+//! has the messages for a server that does not answer. The verbs are in `commands`.
 
 mod connection;
 pub mod image;

@@ -1,6 +1,6 @@
-//! Agents of the cluster that are suspended or resumed: two fields are written, and no other.
+//! Suspends and resumes Agents of the cluster: writes two fields and no others.
 //!
-//! They are read as plain JSON, so that an Agent that cannot be decoded can be suspended too.
+//! Agents are read as plain JSON, so that an Agent that cannot be decoded can be suspended too.
 
 use kube::Resource as _;
 use kube::api::{GetParams, ListParams, Patch, PatchParams};
@@ -18,7 +18,7 @@ pub struct AgentState {
     pub key: ObjectRef,
     pub is_suspended: bool,
     pub reason: Option<String>,
-    /// What its pods have loaded, if the operator has seen the spec as it is.
+    /// The files that its pods have loaded, if the operator has seen the current spec.
     pub pods: Option<PodCounts>,
 }
 
@@ -28,7 +28,7 @@ pub struct PodCounts {
     pub in_force: u64,
 }
 
-/// The two fields, as they are to be.
+/// The new values of the two fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuspensionChange {
     /// `None` removes an earlier reason.
@@ -41,7 +41,8 @@ impl SuspensionChange {
     pub fn patch(&self) -> Value {
         let (suspend, reason) = match self {
             SuspensionChange::Suspend(reason) => (json!(true), json!(reason)),
-            // Removed: what others apply without these fields is the whole object again.
+            // Removes both fields, so that objects which others apply without them show no
+            // difference.
             SuspensionChange::Resume => (Value::Null, Value::Null),
         };
         json!({

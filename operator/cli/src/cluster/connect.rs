@@ -17,7 +17,7 @@ use crate::args::{ClusterArgs, ConnectionArgs, OperatorArgs};
 use crate::cluster::tls;
 use crate::failure::Failure;
 
-/// A connection to a cluster. The first question shows whether it works.
+/// A connection to a cluster. Only the first request shows whether it works.
 pub struct Session {
     runtime: tokio::runtime::Runtime,
     config: Config,
@@ -30,7 +30,7 @@ pub struct Session {
     operator: OperatorArgs,
 }
 
-/// What a command can read instead of a cluster, for the advice to a user who has named none.
+/// The sources that a command can read instead of a cluster, for the advice to a user without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutCluster {
     /// Objects from files.

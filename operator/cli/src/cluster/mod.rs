@@ -204,7 +204,8 @@ async fn read_missing(
     Ok(())
 }
 
-/// Lists the policies of the whole cluster. Without them every answer could promise too much.
+/// Lists the policies of the whole cluster. An answer without them could list tools that a policy
+/// denies.
 async fn policies(
     client: &Client,
     notes: &mut BTreeSet<String>,
@@ -320,7 +321,7 @@ fn note_all_left_out(ours: &ToolcribObjects, notes: &mut BTreeSet<String>) {
     note_left_out(Kind::ClusterToolPolicy, &ours.policies, notes);
 }
 
-/// Returns what the operator says in a grant's status, if it does not let grants select agents.
+/// Returns the operator's reason in a grant's status, if it does not let grants select agents.
 fn selectors_off(grants: &[ListItem<ToolGrant>]) -> Option<String> {
     let grants = grants.iter().filter_map(ListItem::ok);
     let mut off = grants.filter(|(_, grant)| {
@@ -406,7 +407,7 @@ async fn services(
                 inputs.set_service(key, ServiceFacts::from_object(&service));
             }
             Presence::Absent => {}
-            // The host only looks like a Service's: most names of two labels are public domains.
+            // A host of two labels is usually a public domain, not a Service.
             Presence::Unknown(_) if !is_named(sides, &key) => {}
             Presence::Unknown(why) => {
                 notes.insert(format!(

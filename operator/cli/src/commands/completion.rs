@@ -46,7 +46,7 @@ pub fn script(of: CompletionShell) -> Result<ExitCode, Failure> {
     };
     let mut text = Vec::new();
     generate(shell, &mut Args::command(), "kubectl-toolcrib", &mut text);
-    let text = String::from_utf8(text).context("the script is no text")?;
+    let text = String::from_utf8(text).context("the script is not text")?;
     print::to_stdout(&text).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }

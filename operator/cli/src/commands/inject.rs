@@ -110,14 +110,14 @@ fn pod_of(document: &OtherDocument, namespace: &str) -> anyhow::Result<Option<Va
     };
     let members = pod
         .as_object_mut()
-        .context("the pod template is no map: write metadata and spec under it")?;
+        .context("the pod template is not a map: write metadata and spec under it")?;
     let metadata = members.entry("metadata").or_insert(Value::Null);
     if metadata.is_null() {
         *metadata = json!({});
     }
     let metadata = metadata
         .as_object_mut()
-        .context("metadata is no map: write labels under it")?;
+        .context("metadata is not a map: write labels under it")?;
     let owner = &value["metadata"];
     let written = owner["namespace"].as_str().unwrap_or(namespace);
     metadata.insert("namespace".to_owned(), written.into());

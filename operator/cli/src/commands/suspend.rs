@@ -43,7 +43,7 @@ fn run(args: &AgentsArgs, change: &SuspensionChange) -> Result<ExitCode, Failure
         say(&format!("there is no agent in namespace {namespace}"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    // All are written before the operator is waited for.
+    // All Agents are written before the command waits for the operator.
     let written: Vec<(AgentState, Outcome)> = agents
         .into_iter()
         .map(|agent| {
@@ -86,7 +86,7 @@ fn write(session: &Session, agent: &AgentState, change: &SuspensionChange) -> Ou
     }
 }
 
-/// A reason that was given earlier stays if no other one is.
+/// An earlier reason stays unless a new one is given.
 fn needs_patch(agent: &AgentState, change: &SuspensionChange) -> bool {
     match change {
         SuspensionChange::Suspend(None) => !agent.is_suspended,

@@ -178,7 +178,7 @@ fn grant_branch(node: &GrantNode, pods: &Pods, now: Timestamp) -> Branch {
     }
 }
 
-/// What the agent has of a grant.
+/// Describes the items of a grant that the agent has.
 fn has(node: &AgentNode) -> String {
     let list = |names: &BTreeSet<String>| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

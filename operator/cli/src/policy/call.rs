@@ -43,7 +43,8 @@ pub struct Outcome {
     /// The error for the model, and the reasons for withholding the tool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub because: Vec<String>,
-    /// Why the name of the tool is probably misspelt. Its call is denied whatever the grants say.
+    /// The note that the tool's name is probably misspelt. Its call is denied, whatever the grants
+    /// say.
     #[serde(skip)]
     pub misspelt: Option<String>,
 }
@@ -65,7 +66,7 @@ pub struct Call<'a> {
     pub tool: &'a str,
     /// The arguments as the model writes them.
     pub arguments: &'a str,
-    /// So many equal calls came just before.
+    /// Number of equal calls that came just before.
     pub previous: u32,
     pub now: Timestamp,
 }
@@ -126,7 +127,7 @@ pub fn call(
             outcome.arguments = Some(arguments);
             let (rates, budgets) = (RateCounts::default(), BudgetCounts::default());
             for _ in 0..previous {
-                // One that is denied does not count.
+                // A denied call does not count.
                 authority.permits(&call, &rates, &budgets, now).ok();
             }
             let sent = authority
@@ -159,7 +160,8 @@ pub fn call(
     Ok(outcome)
 }
 
-/// Returns the facts that need no call: the object that gives the tool, or withholds it.
+/// Returns the facts that need no call: the object that gives the tool, or the reason for
+/// withholding it.
 fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
     let summary = compilation.tools.iter().find(|one| one.name == tool);
     let reasons = match summary {
@@ -195,7 +197,8 @@ fn known(inputs: &Inputs, compilation: &Compilation, tool: &str) -> Outcome {
     }
 }
 
-/// Says that no rule of a tool is in its time, if so: the model only reads that it is not granted.
+/// Returns a note if no rule of the tool is in its window: the model reads only that the tool is
+/// not granted.
 fn closed(compilation: &Compilation, tool: &str, now: Timestamp) -> Option<String> {
     let entry = compilation.files.tools.tools.iter();
     let entry = entry.into_iter().find(|entry| entry.name == tool)?;

@@ -13,7 +13,7 @@ use toolcrib_mediation::{ResultCode, RunnerCode};
 
 pub const API_VERSION: &str = "cli.toolcrib.dev/v1alpha1";
 pub const KIND: &str = "ToolTest";
-/// Each of them is decided.
+/// Limits `previous`: each of these calls is decided.
 const MAX_PREVIOUS: u32 = 10_000;
 const HELP: &str = "`kubectl toolcrib test --help` shows one";
 
@@ -56,7 +56,8 @@ pub struct Case {
     arguments: Option<Value>,
     /// The arguments as text, for text that is not JSON, or JSON with repeated keys.
     arguments_text: Option<String>,
-    /// So many equal calls of the agent came just before, at most 10,000: for the `rate` of a grant.
+    /// Number of equal calls of the agent that came just before, at most 10,000: for the `rate` of
+    /// a grant.
     #[serde(default)]
     pub previous_calls: u32,
     pub expect: Expect,
@@ -224,11 +225,11 @@ mod tests {
         );
         check(
             |test| test["spec"]["cases"][0]["expect"]["reslt"] = json!("Allowed"),
-            "spec.cases[0].expect.reslt: is no field: did you mean result?",
+            "spec.cases[0].expect.reslt: is not a field: did you mean result?",
         );
         check(
             |test| test["spec"]["cases"][0]["tool"] = json!("fish.take"),
-            "spec.cases[0].tool: is no field: there is arguments, argumentsText, call, expect, name, previousCalls",
+            "spec.cases[0].tool: is not a field: there is arguments, argumentsText, call, expect, name, previousCalls",
         );
         check(
             |test| test["spec"]["cases"][0]["call"] = json!(7),

@@ -1,9 +1,9 @@
 //! `test`: policy tests as files.
 //!
-//! A [`file::ToolTest`] expects of an agent that a call with certain arguments is allowed or
-//! denied, and for which reason. This module does not decide that: the operator's compiler
-//! compiles the agent, and the mediator's own turn handles the call, up to the request that it
-//! would send. Nothing is sent.
+//! A [`file::ToolTest`] states whether an agent's call with certain arguments is allowed or denied,
+//! and for which reason. This module does not decide that: the operator's compiler compiles the
+//! agent, and the mediator's own turn handles the call, up to the request that it would send.
+//! Nothing is sent.
 
 mod call;
 mod file;

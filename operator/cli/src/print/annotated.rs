@@ -1,6 +1,6 @@
 //! Prints an object as YAML with comments at its lines, for a reviewer.
 //!
-//! Invariant: the text is read back as the object. No value and no comment can add to it.
+//! Invariant: the text reads back as the object. No value and no comment can add a member to it.
 
 use std::collections::BTreeMap;
 
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_stand_at_their_lines() {
+    fn comments_are_at_their_lines() {
         let object = json!({"kind": "Pond", "spec": {"fish": ["otter", {"count": 3, "name": "no"}], "none": []}});
         let notes = Notes::from([
             (path(&["spec", "fish"]), note("", "2 entries")),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_ends_its_comment() {
+    fn text_cannot_leave_its_yaml_comment() {
         assert_eq!(
             commented("otter\nkind: Secret\u{2028}x"),
             "# otter kind: Secret x\n"

@@ -1,4 +1,4 @@
-//! The answer: the grants for review, tests, remarks, and all of it for programs.
+//! The output: the grants for review, the tests, the remarks, and all of them as JSON.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::args::{ProposeArgs, ProposeOutput};
 use crate::commands::plan;
 use crate::print::{self, Color, Output};
 
-/// Most names that a comment lists.
+/// Limits the names that a comment lists.
 const LISTED: usize = 100;
 
 /// Names from the record, safe to print.
@@ -32,7 +32,7 @@ fn grant_names(grants: &[ObjectRef]) -> Vec<String> {
     names.collect()
 }
 
-/// All that the outputs are made of.
+/// The data of every output format.
 pub struct Proposal<'p> {
     pub args: &'p ProposeArgs,
     pub agent: &'p ObjectRef,
@@ -43,7 +43,7 @@ pub struct Proposal<'p> {
     pub planned: Plan,
     /// The grants that name the agent now.
     pub present: Vec<ObjectRef>,
-    /// Those of them with times, rates or `when`.
+    /// Grants in `present` with times, rates or `when`.
     pub conditional: Vec<ObjectRef>,
     pub offers: &'p BTreeMap<String, OfferedTool>,
     pub evidence: &'p Evidence,
@@ -152,7 +152,7 @@ impl Proposal<'_> {
         cases::cases(&decider, self.used, self.offers, arguments)
     }
 
-    /// Says on standard error what the change means.
+    /// Prints the effects of the change on standard error.
     pub fn remarks(&self) {
         let tools: Vec<&str> = self.used.iter().map(|tool| tool.called).collect();
         for (source, tool) in change::still_given(&self.after, &self.keys(), &tools) {

@@ -1,4 +1,4 @@
-//! The objects after the agent's present grants were replaced by the proposed ones.
+//! Replaces the agent's present grants by the proposed ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ pub fn replaced(before: &Inputs, agent: &ObjectRef, grants: &[ToolGrant]) -> Inp
     after
 }
 
-/// Returns the other objects that still give one of these tools, each with the tool: the limits of the
-/// proposed grants do not hold for what they give.
+/// Returns the other objects that still give one of these tools, each with the tool: they give it
+/// without the limits of the proposed grants.
 pub fn still_given(
     after: &Compilation,
     proposed: &[ObjectRef],

@@ -1,7 +1,7 @@
 //! The evidence of a record: the calls of one agent, counted per tool and argument.
 //!
-//! Only calls that succeeded are evidence for a grant. Failed calls may have tried what the agent
-//! should not do, and denied ones did not run.
+//! Only calls that succeeded are evidence for a grant. A failed call may be one that the agent
+//! should not make, and a denied call did not run.
 //!
 //! Invariants: memory is bounded by the tools that the agent's surfaces offer, whatever the record
 //! holds; the result does not depend on the order of the calls, which differs from one reading of a
@@ -44,7 +44,7 @@ impl Calls {
     fn add(&mut self, call: &Call) {
         let number = match call.outcome {
             _ if call.would_deny.is_some() => &mut self.denied,
-            // A result that was given without a call, such as that of a repeated one.
+            // A result without a call, such as that of a repeated one.
             Outcome::Ok if call.executed != Some(true) => return,
             Outcome::Ok => &mut self.succeeded,
             Outcome::Failed => &mut self.failed,

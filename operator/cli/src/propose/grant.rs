@@ -1,7 +1,7 @@
-//! The proposed grants, with the number of calls that each line rests on.
+//! The proposed grants, with the number of calls behind each line.
 //!
-//! Several grants only if one cannot hold all entries. Not here: which limits follow from the calls
-//! ([`super::limits`]).
+//! There are several grants only if one cannot hold all entries. Not here: which limits follow from
+//! the calls ([`super::limits`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub struct ProposedGrant {
 impl ProposedGrant {
     /// Reads the grant as its kind.
     pub fn typed(&self) -> anyhow::Result<ToolGrant> {
-        // Through text, since values of arguments keep their bytes.
+        // Parsed from text, so that values of arguments keep their bytes.
         Ok(serde_json::from_str(&self.object.to_string())?)
     }
 }

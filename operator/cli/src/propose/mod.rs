@@ -1,10 +1,10 @@
 //! `propose`: the narrowest ToolGrant that would have allowed the calls of an agent.
 //!
 //! [`sources`] reads the objects and the calls, [`offers`] has the tools of the agent's surfaces,
-//! [`evidence`] and [`values`] what the record shows of each, [`limits`] what follows from it,
-//! [`grant`] and [`cases`] the texts for review, [`change`] the objects after it, [`answer`] the
-//! output. Nothing is applied. Not here: the lines of records ([`crate::record`]), and the decision
-//! on a call ([`crate::policy`]).
+//! [`evidence`] and [`values`] have the recorded calls and values of each, [`limits`] derives the
+//! limits, [`grant`] and [`cases`] write the texts for review, [`change`] makes the objects with
+//! the new grants, [`answer`] the output. Nothing is applied. Not here: the lines of records
+//! ([`crate::record`]), and the decision on a call ([`crate::policy`]).
 //!
 //! Invariant: the same record and objects give the same bytes, in any order of the calls.
 

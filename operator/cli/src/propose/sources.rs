@@ -1,4 +1,4 @@
-//! The objects and the calls that a proposal is made of.
+//! Reads the objects and the calls for a proposal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub fn objects(args: &ProposeArgs) -> Result<(LoadResult, ObjectRef), Failure> {
             secrets: has_files,
             services: has_files,
         },
-        // The connection may be for the record alone.
+        // With -f the connection is only for reading the record.
         cluster: match has_files {
             true => ClusterArgs {
                 connection: ConnectionArgs::default(),

@@ -14,7 +14,7 @@ pub const MOST_VALUES: usize = 8;
 /// Most bytes of a value that a grant lists.
 const LONGEST: usize = 64;
 
-/// Whether an argument's own schema says that its values are words and no free text.
+/// Whether an argument's own schema restricts its values to certain words, or allows free text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wording {
     /// It has no `enum`, `const` or `format`.
@@ -46,14 +46,14 @@ pub struct Values {
     has_structure: bool,
 }
 
-/// What the values of an argument have in common.
+/// The common form of the values of an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Variety {
     /// A list, or an object.
     Structure,
     /// Free text, or a value that is too long for a list.
     Text,
-    /// Dates or times: the next call has another one.
+    /// Dates or times, which differ in the next call.
     Time,
     /// More than [`MOST_VALUES`].
     Many,

@@ -1,7 +1,7 @@
 //! Joins the lines of a record into calls.
 //!
 //! Invariants: memory is bounded; a call is given once, although several sources may have its
-//! lines; an intent without an outcome is unknown, never done.
+//! lines; an intent without an outcome counts as unknown, never as done.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub struct Call {
     /// `NAMESPACE/NAME` of the object that allowed the call.
     pub grant: Option<String>,
     pub rule: Option<String>,
-    /// Why the call would have been refused if its rule were not tried out.
+    /// The refusal that the call would have had if its rule were enforced and not tried out.
     pub would_deny: Option<String>,
     pub latency_ms: Option<u64>,
     /// The error message that the model read.
@@ -76,7 +76,7 @@ impl Outcome {
 }
 
 impl Call {
-    /// True if a person has to find out whether it ran.
+    /// True if a person must find out whether it ran.
     pub fn is_unsettled(&self) -> bool {
         let unclear = [ResultCode::Canceled, ResultCode::Timeout];
         let is_unclear = |code: &String| unclear.iter().any(|it| it.to_string() == *code);
@@ -141,7 +141,7 @@ pub struct Reach {
     pub is_whole: bool,
 }
 
-/// The intents of one request.
+/// The intents of one request whose turn line has not been read yet.
 #[derive(Debug)]
 struct PendingIntents {
     /// Key of the request in [`Joiner::order`].
@@ -193,7 +193,7 @@ impl Joiner {
         }
     }
 
-    /// Gives the calls whose outcome has not come.
+    /// Ends the reading: emits the calls that have no outcome.
     pub fn end(mut self, mut out: impl FnMut(Entry)) -> Statistics {
         while self.give_up_oldest(&mut out) {}
         self.statistics
@@ -401,7 +401,7 @@ fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
     }
 }
 
-/// A set of numbers that mostly follow each other.
+/// A set of mostly consecutive numbers.
 #[derive(Debug, Default)]
 struct Ranges(BTreeMap<u64, u64>);
 
@@ -471,7 +471,7 @@ mod tests {
         let turn = TURN.replace(r#""round":1,"#, r#""round":1,"received_ms":4,"#);
         let denied = ("r1-1-1", "2026-11-24T08:00:00.995Z", Outcome::Denied);
         check(&[INTENT, &turn], &[BOTH[0], denied]);
-        // A line that contradicts itself says nothing.
+        // A line that contradicts itself is ignored.
         let turn = TURN.replace(r#""round":1,"#, r#""round":1,"received_ms":999,"#);
         check(&[INTENT, &turn], &BOTH);
     }

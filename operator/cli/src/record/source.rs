@@ -1,7 +1,7 @@
 //! Reads a record as calls: from files, or from the mediators' logs in the cluster.
 //!
-//! The verbs that read a record share this, so all of them see the same calls, and say the same about
-//! lines that are missing.
+//! All verbs that read a record use this, so they see the same calls and print the same notes about
+//! missing lines.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -149,8 +149,8 @@ fn named(mut entry: Entry, pod: &PodFacts) -> Entry {
     entry
 }
 
-/// Prints how far back the record reaches, and what of it was not read. `reaches`: also of pods whose
-/// record reaches back far enough.
+/// Prints how far back the record reaches, and which parts were not read. `reaches`: also for pods
+/// whose record reaches back far enough.
 pub fn remarks(args: &RecordArgs, statistics: &Statistics, reaches: bool) -> ExitCode {
     if statistics.broken > 0 {
         let lines = count(statistics.broken as usize, "line");

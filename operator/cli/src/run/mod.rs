@@ -81,7 +81,7 @@ fn prepare(args: &RunArgs) -> Result<RunPlan, Failure> {
     let agent = sources::find_agent(&loaded, &args.agent, namespace, &ObjectSource::Files)?;
     let mut compilation = compile(&loaded.inputs, &agent)
         .with_context(|| format!("the agent {agent} cannot be compiled"))?;
-    // As in a cluster, faulty parts are reported and left out, and the rest runs.
+    // As in a cluster, faulty parts are reported and left out; the rest runs.
     print::findings(&loaded, &compilation.diagnostics);
     if let Some(refusal) = &compilation.refusal {
         let why = anyhow::anyhow!("the agent {agent} is not accepted: {}", refusal.message);

@@ -97,7 +97,7 @@ fn read(secret: &SecretFrom) -> anyhow::Result<SecretText> {
             .with_context(|| format!("--secret {reference}: {}", path.display()))?,
     };
     let value = credential_value(bytes)
-        .with_context(|| format!("--secret {reference}: the value is no text"))?;
+        .with_context(|| format!("--secret {reference}: the value is not text"))?;
     anyhow::ensure!(
         !value.expose().is_empty(),
         "--secret {reference}: the value is empty"

@@ -137,12 +137,12 @@ pub fn loaded_into(
     Ok(loaded)
 }
 
-/// Adds what is assumed to exist and is on none of these sides.
+/// Adds the objects that are assumed to exist and are on none of these sides.
 pub fn assume(
     sides: &mut [&mut toolcrib_compile::Inputs],
     assumed: AssumedArgs,
 ) -> Result<(), Failure> {
-    // Services first: the Secret of a Surface without its Service is not looked for.
+    // Services first: compile does not ask for the Secret of a Surface whose Service is missing.
     if assumed.services {
         assume_services(sides);
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
-    #[error("is no docker config: line {line}, column {column}")]
+    #[error("is not a docker config: line {line}, column {column}")]
     Config { line: usize, column: usize },
     #[error(
         "leaves the credential of {registry} to the helper {helper}, which is not started: name a config that has it in `auths` with --docker-config"
@@ -129,6 +129,9 @@ mod tests {
         let all = ["sea.test", "bog.test"].map(message).concat();
         assert!(!all.contains("secret"), "{all}");
         let broken = credential(r#"{"auths": "secret-9"}"#, "pond.test").unwrap_err();
-        assert_eq!(broken.to_string(), "is no docker config: line 1, column 20");
+        assert_eq!(
+            broken.to_string(),
+            "is not a docker config: line 1, column 20"
+        );
     }
 }

@@ -31,7 +31,7 @@ pub enum Skill {
     /// The descriptor names no skill.
     None,
     Text(String),
-    /// The path in the descriptor, which is no file of the image.
+    /// The path in the descriptor; the image has no such file.
     Missing(String),
 }
 
@@ -54,8 +54,9 @@ pub async fn find(image: &mut Image) -> anyhow::Result<DescriptorFile> {
 async fn file(image: &mut Image) -> anyhow::Result<(ImagePath, Vec<u8>)> {
     if let Some(path) = image.label(LABEL) {
         let shown = path.escape_debug().to_string();
-        let place = ImagePath::parse(path)
-            .with_context(|| format!("the label {LABEL} names {shown}, which is no file's path"))?;
+        let place = ImagePath::parse(path).with_context(|| {
+            format!("the label {LABEL} names {shown}, which is not the path of a file")
+        })?;
         let bytes = image.file(&place).await?;
         let bytes = bytes.with_context(|| {
             format!("the label {LABEL} names {place}, and the image has no such file")
@@ -100,7 +101,7 @@ async fn skill(image: &mut Image, descriptor: &ImagePath, path: &str) -> anyhow:
     match found {
         Some(bytes) => String::from_utf8(bytes)
             .map(Skill::Text)
-            .context("the skill is no text"),
+            .context("the skill is not text"),
         None => Ok(Skill::Missing(path.to_owned())),
     }
 }

@@ -22,7 +22,7 @@ pub fn for_review(
         Skill::Text(text) => Some(text),
         Skill::Missing(path) => {
             let shown = path.escape_debug();
-            remarks.left_out("skill", format!("{shown} is no file of the image"));
+            remarks.left_out("skill", format!("{shown} is not a file of the image"));
             if let Some(members) = descriptor.as_object_mut() {
                 members.remove("skill");
             }
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(descriptor, json!({"version": 2}));
         assert_eq!(
             remarks,
-            ["left out: skill: dive.md is no file of the image"]
+            ["left out: skill: dive.md is not a file of the image"]
         );
     }
 

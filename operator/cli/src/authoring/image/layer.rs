@@ -122,7 +122,7 @@ pub enum LayerError {
     Name,
     #[error("{0} is a link, or in a folder that is one: links are not followed")]
     Link(ImagePath),
-    #[error("{0} is no file")]
+    #[error("{0} is not a file")]
     NoFile(ImagePath),
     #[error("{0} is larger than {FILE} bytes")]
     Large(ImagePath),
@@ -339,7 +339,7 @@ mod tests {
         };
         assert!(refused(&[("pond/fish.json", "-> carp.json")]).contains("is a link"));
         assert!(refused(&[("pond", "-> lake")]).contains("is a link"));
-        assert!(refused(&[("pond/fish.json/", "/")]).contains("is no file"));
+        assert!(refused(&[("pond/fish.json/", "/")]).contains("is not a file"));
         let long = "x".repeat(1 + (1 << 20));
         assert!(refused(&[("pond/fish.json", &long)]).contains("is larger than"));
         assert!(find_file(&b"no archive at all"[..], &place).is_err());

@@ -1,4 +1,4 @@
-//! The platform of an image that is for several.
+//! The platform to choose from an image for several platforms.
 
 use std::fmt;
 

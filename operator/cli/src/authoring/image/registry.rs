@@ -277,7 +277,7 @@ impl Registry {
 }
 
 fn manifest_of(body: &[u8]) -> anyhow::Result<OciManifest> {
-    serde_json::from_slice(body).context("the registry's answer is no manifest of an image")
+    serde_json::from_slice(body).context("the registry's answer is not a manifest of an image")
 }
 
 /// Reads the labels in an image's config.

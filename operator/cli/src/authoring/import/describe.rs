@@ -45,7 +45,7 @@ pub fn adapt(descriptor: &mut Value, skill: Option<String>, service: &str, found
             None => found.add_cause(
                 0,
                 Weight::Error,
-                format!("descriptor of {service}: the ttl {written:?} of feed {at} is no duration: write seconds, or a text such as 5m"),
+                format!("descriptor of {service}: the ttl {written:?} of feed {at} is not a duration: write seconds, or a text such as 5m"),
                 Cause::SurfaceField(
                     dns_label(service),
                     format!("spec.descriptor.feeds[{at}].ttl"),

@@ -12,8 +12,8 @@ use toolcrib_compile::{Code, Diagnostic, Kind, Severity};
 use super::file::File;
 use super::finding::{Cause, Findings};
 
-/// Returns the diagnostics that are no effect of a finding or of another diagnostic. They are sorted
-/// and belong to the objects in `files`; those of other objects all stay.
+/// Returns the diagnostics without those that a finding or another diagnostic explains. Diagnostics
+/// of objects that are not in `files` are all kept. The result is sorted.
 pub fn without(
     files: &[File],
     findings: &mut Findings,

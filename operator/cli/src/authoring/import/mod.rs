@@ -47,7 +47,7 @@ pub struct ImportOptions {
     pub existing: ExistingObjects,
 }
 
-/// /// True if Secrets are written with the variables' values.
+/// Whether Secrets hold placeholders or the variables' values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SecretValues {
     #[default]

@@ -56,7 +56,7 @@ fn credential_advice(transport: &Transport) -> &'static str {
     }
 }
 
-/// How a server that is asked through the API server gets a credential.
+/// The advice on the credential of a server behind the API server's proxy.
 pub const PROXIED_ADVICE: &str = "give its credential in another header than Authorization, as a line `X-API-Key: VALUE` of --header-file; \
      if it takes a bearer token alone, use `kubectl port-forward`, and --url http://127.0.0.1:PORT/PATH --token-file FILE instead of --in-cluster";
 
@@ -160,7 +160,7 @@ impl Http {
         }
     }
 
-    /// The error for an answer that is no MCP message.
+    /// The error for an answer that is not an MCP message.
     fn no_message(&self, status: StatusCode, text: &str) -> anyhow::Error {
         if let Transport::Proxy { .. } = self.transport
             && let Ok(document) = serde_json::from_str::<Value>(text)
@@ -268,7 +268,7 @@ pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<A
         read += chunk.len();
         ensure!(read <= MESSAGE, "the server's answer is too long");
         let events = parser.push(&chunk);
-        let events = events.context("the server's answer is no stream of events")?;
+        let events = events.context("the server's answer is not a stream of events")?;
         for event in events {
             if let Some(ServerMessage::Answer(answer)) = ServerMessage::read(&event.data, id) {
                 return Ok(Some(answer));

@@ -1,4 +1,4 @@
-//! MCP servers as Surfaces for review: the asking part of `surface discover`.
+//! MCP servers as Surfaces for review: the client part of `surface discover`.
 //!
 //! Reading order: [`client`] (lists a server's tools), [`http`] and [`stdio`] (the transports),
 //! [`tools`] (the descriptor's form, remarks and differences; pure).

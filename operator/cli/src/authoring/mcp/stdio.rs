@@ -44,7 +44,7 @@ impl Stdio {
     pub async fn write(&mut self, message: &str) -> anyhow::Result<()> {
         let line = message.to_owned() + "\n";
         let written = self.stdin.write_all(line.as_bytes()).await;
-        written.context("the program does not read what it is asked")
+        written.context("the program does not read its standard input")
     }
 
     /// Returns the answer to a request; requests of the program are refused meanwhile.
@@ -67,7 +67,7 @@ impl Stdio {
                 line.ends_with(b"\n") || line.len() < MESSAGE,
                 "the program's answer is too long"
             );
-            // Other lines are output that is no message, which some programs write.
+            // Some programs write lines that are not messages; they are skipped.
             let message = std::str::from_utf8(&line).ok();
             match message.and_then(|text| ServerMessage::read(text, id)) {
                 Some(ServerMessage::Answer(answer)) => return Ok(answer),

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::authoring::openapi::{Remarks, cleaned, named, takes_anything};
 
-/// The members that a model sees or that decide the tier: a change of any of them needs a review.
-/// A title is not among them, since only people's menus show it.
+/// The members that a model sees or that decide the tier: a change of any of them needs a review. A
+/// title is not among them, since only menus for people show it.
 const REVIEWED: [(&str, &str); 4] = [
     ("description", "description"),
     ("inputSchema", "schema"),
@@ -20,8 +20,8 @@ const REVIEWED: [(&str, &str); 4] = [
 /// The member of a descriptor's tool that no MCP server has: how the tool is called over HTTP.
 const HTTP: (&str, &str) = ("http", "http");
 
-/// Returns the tools by name, each with its reviewed members only. `Err`: the value is no list of
-/// tools.
+/// Returns the tools by name, each with its reviewed members only. `Err`: the value is not a list
+/// of tools.
 pub fn normalized(
     listed: &[Value],
     remarks: &mut Remarks,

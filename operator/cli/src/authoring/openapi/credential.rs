@@ -88,7 +88,7 @@ pub fn credential(
     Some(credential)
 }
 
-/// Counts the operations for which each scheme is enough, and those that need none.
+/// Counts the operations that each scheme alone can call, and those that need no credential.
 fn uses(document: &Document, made: &[&Operation<'_>]) -> (BTreeMap<String, SchemeUse>, usize) {
     let shared = document.root.get("security");
     let mut uses: BTreeMap<String, SchemeUse> = BTreeMap::new();

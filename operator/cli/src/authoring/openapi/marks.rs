@@ -2,8 +2,8 @@
 
 pub use toolcrib_bounds::shown;
 
-/// Words that instruct a model instead of describing a call. They are no proof, but a reason to
-/// read.
+/// Words that instruct a model instead of describing a call. They prove nothing, but a reviewer
+/// should read such a text.
 const SPEAKS_TO_MODELS: [&str; 20] = [
     "ignore previous",
     "ignore all",

@@ -147,12 +147,12 @@ impl Input<'_> {
                 self.properties.insert(name, schema);
             } else if shape.required.contains(&name) {
                 return Err(format!(
-                    "its body needs {name:?}, which is no name for an argument"
+                    "its body needs {name:?}, which cannot name an argument"
                 ));
             } else {
                 remarks.left_out(
                     self.place,
-                    format!("{name:?}, which is no name for an argument"),
+                    format!("{name:?}, which cannot name an argument"),
                 );
             }
         }
@@ -233,7 +233,7 @@ impl Input<'_> {
                 Ok(())
             }
             ("query", ArgumentPlace::Query) if !names::is_property(name) => lost(
-                format!("the query parameter {name:?}, which is no name for an argument"),
+                format!("the query parameter {name:?}, which cannot name an argument"),
                 remarks,
             ),
             ("query", ArgumentPlace::Query) if self.properties.contains_key(name) => lost(

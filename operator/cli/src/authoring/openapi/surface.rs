@@ -40,7 +40,7 @@ pub fn describe(document: &Document, wanted: &SurfaceOptions) -> Result<Generate
             _ if is_chosen => "no operation is left: look at --include and --exclude",
             None => "has no paths: name the document that lists the service's operations",
             Some(paths) if !paths.is_object() => {
-                "paths is no object: write `paths: {/fish: {get: {…}}}`"
+                "paths is not an object: write `paths: {/fish: {get: {…}}}`"
             }
             Some(_) => {
                 "has no operation: below each path, write one for get, post or another method"

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_neither_act_nor_calculate() {
+    fn csv_cells_hold_no_formulas_or_control_characters() {
         assert_eq!(csv_cell("=1+1"), "\"'=1+1\"");
         assert_eq!(csv_cell("a\"b,\u{1b}"), "\"a\"\"b,\\u{1b}\"");
         assert_eq!(escaped("\"a\u{9b}\u{202e}\""), "\"a\\u009b\\u202e\"");

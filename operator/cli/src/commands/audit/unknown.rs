@@ -1,4 +1,5 @@
-//! A filter that no call of the record meets: the names that it may have meant.
+//! Suggestions for a filter that matches no call of the record: the names that the user may have
+//! meant.
 //!
 //! Invariant: memory does not grow with the record.
 
@@ -59,7 +60,7 @@ fn keep(names: &mut Option<BTreeSet<String>>, name: &str) {
 }
 
 fn note(what: &str, name: &str, seen: &BTreeSet<String>) {
-    // Beyond the bound the name may be one that was not kept.
+    // Beyond the bound the name may exist without having been kept.
     if seen.len() < MAX_NAMES {
         let meant = near::meant_or_known(name, seen.iter().map(String::as_str));
         eprintln!("note: no call {what} {name}: {}", print::plain(&meant));

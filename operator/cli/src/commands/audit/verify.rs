@@ -1,4 +1,4 @@
-//! `audit verify`: whether lines of a record are missing, changed or cut off.
+//! `audit verify`: finds missing, changed and cut off lines of a record.
 
 use std::process::ExitCode;
 

@@ -114,7 +114,7 @@ fn headers(args: &DiscoverArgs) -> Result<HeaderMap, Failure> {
         for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
             let Some((name, value)) = line.split_once(':') else {
                 return Err(Failure::usage(format_args!(
-                    "{}:{number}: is no header: write `Name: value`, such as `X-API-Key: …`; a file with a bare token is for --token-file",
+                    "{}:{number}: is not a header: write `Name: value`, such as `X-API-Key: …`; a file with a bare token is for --token-file",
                     path.display()
                 )));
             };

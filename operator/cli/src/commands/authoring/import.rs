@@ -47,7 +47,7 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
         && *namespace != import::dns_label(namespace)
     {
         return Err(Failure::usage(format_args!(
-            "--namespace {namespace:?} is no name of a namespace: write a-z, 0-9 and -, such as {}",
+            "--namespace {namespace:?} is not a valid name of a namespace: write a-z, 0-9 and -, such as {}",
             import::dns_label(namespace)
         )));
     }

@@ -1,5 +1,5 @@
-//! The part that verbs share if they ask a server or an image for tools: the reviewed Surface, and
-//! the Surface for the next review.
+//! Shared by the verbs that read tools from a server or an image: the reviewed Surface, and the
+//! Surface for the next review.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::print::{self, Document};
 use crate::sources;
 
-/// SurfaceName and namespace of the Surface.
+/// Name and namespace of a Surface.
 pub struct SurfaceName<'a> {
     pub name: &'a str,
     pub namespace: &'a str,
@@ -116,7 +116,7 @@ impl Listing {
         self.drift.iter().any(is_loss)
     }
 
-    /// Returns the remarks that do not hold for the reviewed tools already.
+    /// Returns the remarks that the reviewed tools do not have already.
     pub fn new_remarks(&self, reviewed: &Value) -> Result<Vec<&Remark>, Failure> {
         let before: Vec<Value> = mcp_tools(reviewed)?.into_values().collect();
         let known = Self::of(None, &before, "the Surface's tools")?.remarks;

@@ -1,5 +1,6 @@
 //! The state of an agent in the cluster, from its status and its pods, and the tools that the
-//! operator withholds although compile gives them: it alone reads Secrets and writes objects.
+//! operator withholds although compile gives them: only the operator reads Secrets and writes
+//! objects.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -50,12 +51,13 @@ impl ClusterState {
         })
     }
 
-    /// Why the operator withholds an item that compile gives. `None`: it does not.
+    /// The reason for which the operator withholds an item that compile gives. `None`: it does not
+    /// withhold it.
     pub(super) fn withheld(&self, name: &str) -> Option<WithheldItem> {
         if let Some(listed) = self.withheld.get(name) {
             return Some(listed.clone());
         }
-        // The list of the status has a bound.
+        // The status lists a bounded number of items.
         let failure = self.not_compiled()?;
         (self.compiled == ManifestState::NotYet).then(|| WithheldItem {
             name: name.to_owned(),
@@ -159,7 +161,7 @@ fn pod_line(pod: &PodFacts, agent: &Agent) -> PodLine {
     }
 }
 
-/// One line per reason: a wrong port of a surface withholds each of its tools for the same one.
+/// One line per reason: a surface's wrong port is the same reason for each of its tools.
 pub(super) fn withheld_lines(what: &str, withheld: &[WithheldItem]) -> Vec<String> {
     let mut reasons: Vec<(&WithheldItem, Vec<&str>)> = Vec::new();
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();

@@ -29,7 +29,7 @@ use in_cluster::{
     ClusterState, ConditionLine, WithheldItem, cluster_text, in_cluster, withheld_lines,
 };
 
-/// The explanation answer: the tools of an agent, and those that are withheld.
+/// The output of `explain` for one agent: its tools, and the withheld ones.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation<'a> {
@@ -38,7 +38,7 @@ struct Explanation<'a> {
     /// Whether the runner may also call the tools itself, beside `mode: Mediated`.
     native: bool,
     manifest_digest: &'a str,
-    /// That every request is refused, and why.
+    /// The reason, if every request is refused because the agent is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     suspended: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -299,7 +299,7 @@ fn is_denied(tool: &GivenTool) -> bool {
     tool.tier == Tier::Elevated.name()
 }
 
-/// Returns the limits of the tool, and that no rule of it is in its time.
+/// Returns the limits of the tool, with a note if no rule is in its window.
 fn limits_at(tool: &GivenTool, now: Timestamp) -> String {
     if is_denied(tool) {
         return "every call is denied: needs an approval".to_owned();
@@ -312,7 +312,7 @@ fn limits_at(tool: &GivenTool, now: Timestamp) -> String {
     }
 }
 
-/// Returns whether a rule of the tool is in its time.
+/// True if a rule of the tool is in its window.
 fn is_open(tool: &GivenTool, now: Timestamp) -> bool {
     tool.rules.is_empty() || tool.rules.iter().any(|rule| closed(rule, now).is_none())
 }
@@ -321,7 +321,7 @@ fn closed(rule: &GivenRule, now: Timestamp) -> Option<&'static str> {
     outside(&rule.not_before, &rule.not_after, now)
 }
 
-/// Returns why a grant or rule with this window gives nothing now, if so.
+/// Returns the reason if a grant or rule with this window gives nothing now.
 pub(super) fn outside(
     not_before: &Option<String>,
     not_after: &Option<String>,

@@ -45,7 +45,7 @@ pub struct Service {
     pub user: Option<At<String>>,
     pub describe_file: Option<At<String>>,
     pub mcp_stdio: Option<At<Vec<String>>>,
-    /// `None`: the service is no agent.
+    /// `None`: the service is not an agent.
     pub agent: Option<AgentBlock>,
 }
 

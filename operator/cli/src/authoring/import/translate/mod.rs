@@ -110,7 +110,7 @@ pub fn translate(pod: &PodFile, given: &ImportOptions, found: &mut Findings) -> 
         "kind": "Namespace",
         "metadata": {"name": translation.namespace},
     }))
-    .with_comment("Whoever may create pods here may be any of its agents.");
+    .with_comment("Users who may create pods here may run any of its agents.");
     let secrets_about = match given.secret_values {
         super::SecretValues::Placeholders => {
             "Credentials, without their values: export the variables, then `envsubst < 10-secrets.yaml | kubectl apply -f -`; or make these Secrets in your own way, with the same labels and annotations."

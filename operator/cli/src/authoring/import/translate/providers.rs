@@ -31,7 +31,7 @@ impl Translation<'_> {
                 }
                 None => self.found.warning(
                     value.line,
-                    format!("cllama-env: {variable} is not translated: it is no known provider's key; write a ModelProvider by hand if it is one"),
+                    format!("cllama-env: {variable} is not translated: it is not a known provider's key; write a ModelProvider by hand if it is one"),
                 ),
             }
         }
