@@ -228,9 +228,9 @@ impl RunnerCode {
         match self {
             RunnerCode::Unauthorized => "use the address and key that the environment holds",
             RunnerCode::ManifestBroken => "`kubectl describe agent` says what is wrong",
-            RunnerCode::AccessWithdrawn => "ask whoever manages the Agent object to restore it",
+            RunnerCode::AccessWithdrawn => "ask the owner of the Agent to restore it",
             RunnerCode::AgentSuspended => {
-                "ask whoever manages the Agent object; `kubectl toolcrib resume` gives it back"
+                "ask the owner of the Agent to run `kubectl toolcrib resume`"
             }
             RunnerCode::NNotSupported => "leave `n` out, or ask several times",
             RunnerCode::FieldRefused => "leave it out",

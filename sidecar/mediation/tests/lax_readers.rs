@@ -253,22 +253,22 @@ fn only_declared_arguments_reach_an_http_service() {
     refused(
         fish.clone(),
         r#"{"fish":1,"_method":"DELETE"}"#,
-        "`_method` is no argument of this tool; its arguments are `fish`",
+        "`_method` is not an argument of this tool; its arguments are `fish`",
     );
     refused(
         json!({"type": "object"}),
         r#"{"page":1}"#,
-        "`page` is no argument of this tool; it has none",
+        "`page` is not an argument of this tool; it has none",
     );
     refused(
         json!({"additionalProperties": false}),
         r#"{"page":1}"#,
-        "`page` is no argument of this tool; it has none",
+        "`page` is not an argument of this tool; it has none",
     );
     refused(
         json!({"patternProperties": {"^x-": {}}}),
         r#"{"x-a":1,"y":2}"#,
-        "`y` is no argument of this tool; its arguments follow a pattern",
+        "`y` is not an argument of this tool; its arguments follow a pattern",
     );
     let many: Map<String, Value> = (10..50).map(|at| (format!("n{at}"), json!({}))).collect();
     let (_, said) = sent(

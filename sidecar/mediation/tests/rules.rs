@@ -488,7 +488,7 @@ fn a_refusal_has_at_most_a_kibibyte_and_no_pinned_value() {
 
 /// The service would read the other name, whose value no rule has seen.
 #[test]
-fn a_name_in_another_case_does_not_stand_beside_a_pinned_argument() {
+fn a_pinned_argument_in_another_case_is_refused() {
     for (name, transport) in [("Account", "http"), ("ACCOUNT", "mcp")] {
         let mut file = rules(&[PINNED]);
         let mut execution = serde_json::to_value(&file.tools[0].execution).unwrap();

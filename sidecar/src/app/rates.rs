@@ -31,7 +31,10 @@ impl RateStore {
         file.read(limit, |line| match serde_json::from_slice(line) {
             Ok(earlier) => counts.restore(earlier),
             // Half a line of a killed process: its call was not sent.
-            Err(error) => tracing::debug!(error = error.to_string(), "counts not read"),
+            Err(error) => tracing::debug!(
+                error = error.to_string(),
+                "line of rate counts not decoded, skipped"
+            ),
         })?;
         Ok(Self {
             counts,

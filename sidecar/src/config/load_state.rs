@@ -31,7 +31,7 @@ pub enum LoadState {
     /// No request can be served: 503 `manifest_broken`.
     Broken {
         error: ConfigError,
-        /// The contact of the operator, which is told of the error.
+        /// The operator's contact, to which the error is reported.
         contact: Option<Contact>,
     },
     /// All files vanished after a load: everything is denied, 403 `access_withdrawn`.

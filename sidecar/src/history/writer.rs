@@ -271,7 +271,8 @@ impl Writer {
             Ok(()) => Ok(()),
             Err(error) => self.keep(lines.without, error),
         };
-        // A line that no place has leaves no hole: its `gap` line counts it.
+        // A line that neither the disk nor stdout has leaves no hole in the chain: a `gap` line
+        // counts it.
         if on_stdout || kept.is_ok() {
             self.chain.advance(sealed);
         }

@@ -59,10 +59,10 @@ pub enum StartError {
     #[error("cannot watch the files: {0}")]
     Watch(std::io::Error),
     #[error(
-        "no manifest in {dir} after {secs} s: the operator has compiled none for {whose}, or the kubelet has not \
+        "no manifest in {dir} after {secs} s: the operator has compiled none for {agent}, or the kubelet has not \
          brought it yet; {advice}. The restart looks again",
         secs = FIRST_FILE.as_secs(),
-        whose = whose(pod.as_ref()),
+        agent = expected_agent(pod.as_ref()),
         advice = advice(pod.as_ref())
     )]
     NoFiles {
@@ -341,8 +341,8 @@ fn remember_offer(app: &App) {
     ));
 }
 
-/// Names the agent that the files are for, as far as it is known before there are any.
-fn whose(pod: Option<&PodClaims>) -> String {
+/// Names the agent of the files, as far as it is known before any file exists.
+fn expected_agent(pod: Option<&PodClaims>) -> String {
     match pod {
         Some(PodClaims {
             namespace, name, ..

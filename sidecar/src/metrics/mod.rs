@@ -155,7 +155,7 @@ impl Metrics {
         self.show(state);
         let mut text = String::new();
         if encode(&mut text, &self.registry).is_err() {
-            // Only a formatter that refuses to write can fail, and a String does not.
+            // Only writing can fail, and writing into a String does not.
             tracing::error!("encoding metrics failed");
         }
         with_empty_families(text)

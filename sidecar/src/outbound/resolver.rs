@@ -212,7 +212,7 @@ impl Resolver {
             (None, None) => {
                 if local == LocalNames::Refused && !warned.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        "the agent's files name no name servers: the pod's own files resolve names, which any of its containers that runs as root can write; upgrade the operator"
+                        "the agent's files name no name servers, so names are resolved by the pod's own files, which a container that runs as root can change: upgrade the operator"
                     );
                 }
                 return Ok(Now::Machine);

@@ -1,4 +1,4 @@
-//! The log: JSON lines on stderr (stdout belongs to the record), written some at a time.
+//! The log: JSON lines on stderr (stdout belongs to the record), written in batches.
 //!
 //! Lines are batched for some milliseconds, in a queue of bounded bytes like that of stdout: one
 //! write per line would cost a request as much as its record. Invariant: logging never waits for

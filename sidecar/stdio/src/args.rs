@@ -43,7 +43,7 @@ Examples:
   toolcrib-mcp-stdio -- npx --no-install @modelcontextprotocol/server-everything stdio
   toolcrib-mcp-stdio --listen :8080 -- python3 server.py
 
-Without --token-file whoever connects may call: listen on loopback then.";
+Without --token-file every client that connects may call tools: listen on loopback then.";
 
 /// Reads the address to listen at; `:PORT` is every address of the machine.
 fn address(text: &str) -> Result<SocketAddr, String> {

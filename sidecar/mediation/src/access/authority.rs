@@ -1,8 +1,7 @@
 //! The tools that may run now. Checked at each dispatch, just before the write-ahead line.
 //!
-//! The caller passes the time of a dispatch, and the time at which tools are presented. A turn needs
-//! no other: the rules that are open when its tools are presented decide how its calls are read, and
-//! the rules that are open at a dispatch decide whether the call runs.
+//! The caller passes two times: at the time at which tools are presented, the open rules decide how
+//! calls are read; at the time of a dispatch, the open rules decide whether the call runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +35,7 @@ pub struct Authority {
 #[derive(Clone, Debug)]
 struct Standing {
     catalog: Arc<Catalog>,
-    /// `None`: everything in the catalog stands.
+    /// `None`: nothing in the catalog is revoked.
     floor: Option<Arc<Allowlist>>,
 }
 
@@ -219,7 +218,7 @@ impl Standing {
         self.rules(tool).next().is_some()
     }
 
-    /// Returns true if the allowlist has the tool as one that is given without conditions.
+    /// Returns true if the allowlist has the tool as given without conditions.
     fn lists(&self, tool: &CatalogTool) -> bool {
         match &self.floor {
             None => true,
@@ -242,9 +241,9 @@ impl Standing {
         tool.rules.iter().enumerate().filter(stands)
     }
 
-    /// Returns the first rule that the call meets and whose rates have room, else the first one that is
-    /// tried out and whose pinned arguments the call has; `None` if the tool has no rules. With it the
-    /// digests of the rules against whose rates the call counts.
+    /// Chooses the rule that allows the call: the first one that the call meets and whose rates have
+    /// room, else the first one that is tried out and whose pinned arguments the call has. `None`: the
+    /// tool has no rules. Also returns the digests of the rules whose rates count the call.
     fn rule_met(
         &self,
         tool: &CatalogTool,
@@ -303,7 +302,8 @@ impl Standing {
         let Some(rule) = audit else {
             return Err(denial);
         };
-        // The words for the model, unless a rule that allowed the call has gone since it was read.
+        // The refusal from when the call was read, unless a rule that allowed the call has been
+        // removed since.
         let would_deny = match call.refused_when_read() {
             Some((code, message)) => (code, message.to_owned()),
             None => (denial.code(), denial.to_string()),
@@ -352,7 +352,7 @@ impl LiveTool {
         self.allowed_by.as_ref()
     }
 
-    /// The digests of the rules against whose rates the call counts.
+    /// The digests of the rules whose rates count the call.
     pub fn counted(&self) -> &BTreeSet<String> {
         &self.counted
     }

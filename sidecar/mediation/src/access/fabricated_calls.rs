@@ -1,8 +1,8 @@
 //! Detects fabricated calls: calls of managed tools in the history that the runner sent.
 //!
-//! Hidden rounds never reach a runner, so the mediator did not write what a runner's history says
-//! of a managed tool. The history goes to the model unchanged; the count lets the record say that
-//! none of these calls was executed here.
+//! Hidden rounds never reach a runner, so calls of managed tools in a runner's history were not
+//! made by the mediator. The history goes to the model unchanged; with the count the record shows
+//! that none of these calls was executed here.
 
 use std::collections::BTreeSet;
 

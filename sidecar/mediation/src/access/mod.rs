@@ -1,4 +1,4 @@
-//! Which tools a turn shows, which calls are managed, and which of them may run now.
+//! The tools that a turn shows, the owners of calls, and the calls that may run now.
 
 pub(crate) mod authority;
 pub(crate) mod budgets;

@@ -1,12 +1,12 @@
 //! The calls that rules with rates have counted.
 //!
-//! Apart from [`Authority`](super::authority::Authority), which is built anew whenever files or the link
-//! change. A rule is known by its tool and its digest, which is over its rates too: a changed rule begins
-//! at zero, and a rule that comes back within its period does not. Not here: the file that keeps the
-//! counts over a restart.
+//! They are not part of [`Authority`](super::authority::Authority), which is rebuilt whenever the
+//! files or the link's allowlist change. A rule is identified by its tool and its digest, which
+//! covers its rates: a changed rule begins at zero, and a rule that comes back within its period
+//! keeps its count. Not here: the file that keeps the counts over a restart.
 //!
-//! Invariant: a call is counted against every rule that it meets, whichever allows it. So removing a
-//! rule never leaves more room to another.
+//! Invariant: a call is counted against every rule that it meets, whichever allows it. So removing
+//! a rule never gives another one more calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use toolcrib_rules::{CallCount, Rule};
 
 /// Most rules whose counts are kept. An agent has at most 1,024 rules at a time.
 const MAX_KEPT: usize = 4096;
-/// The age from which the last call of a rule counts in no period.
+/// The age from which the last call of a rule is in no period.
 const OVER: SignedDuration = SignedDuration::from_hours(25);
 
 /// The counts of one agent in this process.
@@ -61,7 +61,7 @@ impl RateCounts {
         self.kept.lock().insert((tool, rule), counts);
     }
 
-    /// The counts that may still matter at this time.
+    /// The counts that are not over at this time.
     pub fn all(&self, now: Timestamp) -> Vec<RuleCounts> {
         let mut kept = self.kept.lock();
         kept.retain(|_, counts| !counts.are_over(now));
@@ -75,8 +75,8 @@ impl RateCounts {
         rules.iter().filter_map(entry).map(rule_counts).collect()
     }
 
-    /// Finds the first of these rules that has room for a call, and counts the call against all of them,
-    /// once for each digest. Without room nothing is counted, unless the call runs all the same
+    /// Finds the first of these rules that has room for a call, and counts the call against all of
+    /// them, once for each digest. Without room nothing is counted, unless the call runs anyway
     /// (`is_audit`); the error is the shortest wait.
     pub(crate) fn count(
         &self,
@@ -136,8 +136,8 @@ impl Counts {
     }
 }
 
-/// Makes room for another rule, by what is over, else by what was called the longest ago: the rules of
-/// now are called more recently than as many others.
+/// Makes room for another rule: evicts the counts whose periods are over; if there are none, evicts
+/// the least recently called rules.
 fn make_room(kept: &mut BTreeMap<Key, Counts>, now: Timestamp) {
     if kept.len() < MAX_KEPT {
         return;
@@ -195,7 +195,7 @@ mod tests {
         }
         // Tools are counted apart.
         assert_eq!(counts.count("a.c", &[&two], false, NOW), Ok(0));
-        // A call that runs all the same is counted.
+        // A call that runs anyway is counted.
         let before = counts.of("a.b", &BTreeSet::from(["one".to_owned()]));
         assert_eq!(counts.count("a.b", &both, true, NOW), Err(wait));
         assert_ne!(

@@ -177,8 +177,8 @@ fn ambiguous(names: &[String]) -> Refusal {
     }
 }
 
-/// Says what to change, for the nearest rules. Values of pinned arguments are not the model's to
-/// know, so no message has one.
+/// Returns the message on what to change, for the nearest rules. It holds no value of a pinned
+/// argument, which the model must not learn.
 fn unmet(mismatches: &[Mismatch]) -> Refusal {
     let advice: Vec<String> = mismatches.iter().map(advice).collect();
     Refusal {

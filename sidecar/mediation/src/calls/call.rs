@@ -136,8 +136,8 @@ impl ManagedCall {
         self.read_only
     }
 
-    /// The refusal that the call would have if nothing were tried out. `allowed_by`: the rule by which
-    /// its dispatch was permitted.
+    /// The refusal that the call would have if no policy and no rule were tried out. `allowed_by`:
+    /// the rule by which its dispatch was permitted.
     pub fn would_deny(&self, allowed_by: Option<&AllowedBy>) -> Option<WouldDeny> {
         WouldDeny::of(&self.name, self.denying_policy.as_deref(), allowed_by)
     }

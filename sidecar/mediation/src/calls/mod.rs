@@ -1,4 +1,4 @@
-//! A call from its arguments to its result, in the model's words and in the record's.
+//! A call from its arguments to its result, as the model reads it and as the record has it.
 
 pub(crate) mod arguments;
 pub(crate) mod call;

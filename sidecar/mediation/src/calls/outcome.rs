@@ -270,7 +270,7 @@ impl ToolOutcome {
     }
 }
 
-/// Rounded up: whoever waits so long has waited long enough.
+/// Rounds up, so that a client that waits this long has waited long enough.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_millis()
         .div_ceil(1000)

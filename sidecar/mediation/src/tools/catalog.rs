@@ -22,7 +22,7 @@ pub struct Catalog {
     policy: Policy,
 }
 
-/// The Agent object that the tools are given to.
+/// The agent that gets the tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentName {
     pub name: String,

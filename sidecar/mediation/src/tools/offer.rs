@@ -38,8 +38,8 @@ pub(crate) struct Offer {
 }
 
 impl OfferedTool {
-    /// Returns `None` if no call can meet the only rule. A tool with several rules is shown whole,
-    /// since a schema that merges them would say more or less than they do.
+    /// Returns `None` if no call can meet the only rule. A tool with several rules is shown with
+    /// its whole schema, since no merged schema accepts exactly the calls that they accept.
     pub(crate) fn new(tool: Arc<CatalogTool>, rules: Vec<usize>) -> Option<Self> {
         let narrowed = match rules[..] {
             [only] => Some(shown_schema(&tool.shown_schema, &tool.rules[only].rule).ok()?),

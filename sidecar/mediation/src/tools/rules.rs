@@ -49,7 +49,7 @@ impl AllowedBy {
         }
     }
 
-    /// The code and the message with which the call would have been refused if no rule were tried
+    /// The code and the message of the refusal that the call would have had if no rule were tried
     /// out.
     pub(crate) fn would_deny(&self) -> Option<(ResultCode, &str)> {
         let (code, message) = self.would_deny.as_ref()?;

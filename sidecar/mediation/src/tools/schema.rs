@@ -10,10 +10,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use toolcrib_bounds::arguments::{Arguments, in_other_case};
-use toolcrib_bounds::cut;
 use toolcrib_bounds::json::number;
-use toolcrib_bounds::{cut, listed};
 use toolcrib_bounds::schema::{Rejection, Schema as Counted, Validator, Violation, Violations};
+use toolcrib_bounds::{cut, listed};
 use toolcrib_dialect::json::{Array, Change, Object, canonical};
 use toolcrib_manifest::names::CLAW_ID;
 
@@ -123,7 +122,7 @@ impl ValidatorCache {
 }
 
 impl Schema {
-    /// Returns `None` if the text is no schema for a tool's arguments, or exceeds a bound.
+    /// Returns `None` if the text is not a schema for a tool's arguments, or exceeds a bound.
     pub(crate) fn read(text: &str, validators: &Arc<Validators>) -> Option<Self> {
         Counted::read(text).ok()?;
         let root = Object::scan(text).ok()?;
@@ -368,11 +367,11 @@ fn without_element(raw: &str) -> Change {
         &[],
     ))
 }
+
 /// Quotes the beginning of an argument's name.
 fn quoted(name: &str) -> String {
     format!("`{}`", cut(name, MAX_KEY))
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -86,7 +86,7 @@ pub struct ModelStream {
 #[derive(Debug)]
 pub struct ModelClient {
     pool: Mutex<KeyPool>,
-    /// Wakes the link when a key was refused, or taken again.
+    /// Wakes the link when a key is refused, or accepted again.
     key_change: Notify,
     metrics: Arc<Metrics>,
 }
@@ -200,7 +200,7 @@ impl ModelClient {
         }
     }
 
-    /// Resolves after a provider has refused a key, or has taken one that it refused before.
+    /// Resolves after a provider has refused a key, or has accepted one that it refused before.
     pub async fn key_change(&self) {
         self.key_change.notified().await;
     }

@@ -95,7 +95,7 @@ impl ModelClient {
         }
         let body = body::prefix(response, LONGEST).await.map_err(unconnected)?;
         let list: List =
-            serde_json::from_slice(&body).map_err(|_| "its answer is no list of models")?;
+            serde_json::from_slice(&body).map_err(|_| "its answer is not a list of models")?;
         let ids = list.data.into_iter().map(|listed| listed.id);
         let named = ids.filter(|id| !id.is_empty() && id.len() <= LONGEST_NAME);
         Ok(named.take(MOST).collect())

@@ -101,7 +101,7 @@ fn in_force<'a>(
     (now.provider_stands(name) && now.model_stands(reference)).then_some((name, model, provider))
 }
 
-/// Returns whether the agent may request any model of its providers that policies of the cluster leave.
+/// Returns whether the agent may request every model of its providers that cluster policies allow.
 pub fn is_open(version: &Version) -> bool {
     let models = version.agent.models.as_ref();
     models.is_none_or(|models| !models.matching.is_empty())
@@ -200,9 +200,9 @@ fn no_provider(version: &Version, asked: &str) -> PolicyError {
     }
 }
 
-/// Resolves a name for an agent that lists no models: any model of any provider is allowed that
-/// policies of the cluster leave. An unprefixed name goes to the only provider of the dialect that may
-/// serve it.
+/// Resolves a name for an agent that lists no models: it may request every model of every provider
+/// that cluster policies allow. An unprefixed name goes to the only provider of the dialect that
+/// may serve it.
 fn unrestricted(
     now: &EffectiveConfig,
     version: &Version,

@@ -206,8 +206,9 @@ impl KeyPool {
         })
     }
 
-    /// Returns why the provider refuses every key; `None`: it may take one, or only had too many
-    /// requests. A key that is due to be tried again counts as refused until it is accepted.
+    /// Returns the reason if the provider refuses every key; `None`: it may accept one, or only had
+    /// too many requests. A key that is due to be tried again counts as refused until it is
+    /// accepted.
     pub fn refusal(&self, name: &str, provider: &Provider, now: Instant) -> Option<NoUsableKey> {
         let keys = match provider.auth {
             ProviderAuth::None => return None,
@@ -239,8 +240,8 @@ impl KeyPool {
         counts
     }
 
-    /// Notes an answer. Returns whether the provider now refuses a key that it took before, or takes one
-    /// that it refused.
+    /// Notes an answer. Returns whether the provider now refuses a key that it accepted before, or
+    /// accepts one that it refused.
     pub fn settle(&mut self, name: &str, lease: &Lease, outcome: Outcome, now: Instant) -> bool {
         self.resting.retain(|_, rest| rest.is_known(now));
         let Lease::Key { id, secret } = lease else {

@@ -225,7 +225,7 @@ async fn arguments_that_a_lax_service_reads_differently_are_not_sent() {
                 (
                     r#"{"symbol":"A","_method":"DELETE"}"#,
                     "schema_validation",
-                    "`_method` is no argument of this tool; its arguments are `quantity`, `symbol`",
+                    "`_method` is not an argument of this tool; its arguments are `quantity`, `symbol`",
                 ),
             ];
             for (arguments, code, message) in attempts {

@@ -142,7 +142,7 @@ async fn every_request_is_refused_by_the_link_first_and_by_the_files_then() {
         world.wire = wire;
         let (_, body) = world.ask(wire.chat()).await;
         let message = body["error"]["message"].as_str().unwrap();
-        let expected = format!("this agent is suspended: {REASON}; ask whoever");
+        let expected = format!("this agent is suspended: {REASON}; ask the owner");
         assert!(message.starts_with(&expected), "{message}");
     }
     // A stranger learns nothing.

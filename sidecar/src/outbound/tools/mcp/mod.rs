@@ -214,7 +214,7 @@ fn output(
     };
     let result = CallResult::read(result).map_err(|error| {
         unusable(match error {
-            ResultFault::Malformed => "answered with what is no tool's result".into(),
+            ResultFault::Malformed => "answered with an invalid tool result".into(),
             ResultFault::OtherKind => "answered with a kind of result that is not read".into(),
             ResultFault::InputRequired => {
                 servers.refused_input();
