@@ -60,7 +60,7 @@ pub fn validate(body: &[u8]) -> Option<String> {
 }
 
 /// Decodes a mediator's report and merges it into those of the agent. Returns the usage in the
-/// agent's status; `None` if it is no report.
+/// agent's status; `None` if it is not a report.
 pub fn report(body: &[u8]) -> Option<u64> {
     let up = serve::decoded(body)?;
     let sender = Sender {

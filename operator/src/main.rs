@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The only place that prints the whole chain of causes.
+            // Logs the error that ends the process with all its causes.
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }

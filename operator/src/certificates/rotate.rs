@@ -377,7 +377,7 @@ fn is_path_ours(configuration: &impl Resource) -> bool {
         == Some(names::WEBHOOK_PATH_NAMED)
 }
 
-/// Whether every running webhook pod reads its path from the configurations. During an upgrade,
+/// Whether every running webhook pod reads its paths from the configurations. During an upgrade,
 /// older pods still answer only `/inject` and `/validate`.
 async fn all_know_paths(
     client: &Client,

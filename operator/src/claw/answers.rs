@@ -16,7 +16,7 @@ use super::verbs::Page;
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub key: ObjectRef,
-    /// `Err`: why it cannot be decoded as an Agent.
+    /// `Err`: the reason for which it cannot be decoded as an Agent.
     pub agent: Result<Arc<Agent>, String>,
     pub status: AgentStatus,
     pub usage: Usage,

@@ -1,8 +1,9 @@
 //! Asks the API server whether it protects the labels that grants select agents by.
 //!
-//! The controller may not create ToolGrants, so the chart's policy must refuse it such a label: it
-//! applies, by dry run, an Agent with one in its own namespace, and expects the policy's refusal. It has
-//! the right to apply one Agent of one name there, and uses it for dry runs only.
+//! The controller may not create ToolGrants, so the chart's policy must refuse it such a label. The
+//! controller applies, by dry run, an Agent with such a label in its own namespace, and expects the
+//! policy's refusal. It has the right to apply one Agent of one name there, and uses it for dry
+//! runs only.
 //!
 //! Here: the question, its times, and the work that an answer affects. Not here: what an answer means
 //! ([`super::selectors`]).
@@ -32,8 +33,8 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 /// The deadline of one question.
 const QUESTION: Duration = Duration::from_secs(5);
-/// The longest wait of a new leader for an answer, so that it does not take from agents what they have
-/// by selectors.
+/// The longest wait of a new leader for an answer. Until then selectors are off, which would take
+/// tools from agents.
 const AT_START: Duration = Duration::from_secs(10);
 /// The beginning of the policy's refusal. Another policy's refusal proves nothing.
 const REFUSAL: &str = "toolcrib: only who may create ToolGrants in this namespace may set";
@@ -75,7 +76,7 @@ pub async fn keep(context: &Context) -> anyhow::Error {
     }
 }
 
-/// Takes an answer; returns whether selectors are on or off since then.
+/// Stores an answer; returns whether selectors were switched on or off by it.
 fn settle(context: &Context, answer: Answer) -> bool {
     if let Answer::Failed(why) = &answer {
         tracing::warn!(
@@ -103,8 +104,8 @@ fn has_selectors(context: &Context) -> bool {
     grants.any(|grant| grant.spec.agent_selector.is_some())
 }
 
-/// The grants with a selector, and the agents that one could select. Agents first: what they lose is
-/// published at once.
+/// The grants with a selector, and the agents that one could select. Agents come first, since their
+/// losses are published at once.
 fn affected(context: &Context) -> BTreeSet<Work> {
     let agents = context.stores.agents.all();
     // The stores keep only the labels that grants select by.
@@ -127,7 +128,8 @@ fn key(object: &impl StoreObject) -> ObjectRef {
 /// Asks the API server, without changing anything, whether the controller may label an Agent.
 async fn ask(context: &Context) -> Answer {
     let (namespace, name) = (&*context.settings.namespace, names::SELECTOR_CHECK_AGENT);
-    // A new value each time: an Agent of this name that has the label does not change by it.
+    // A new value each time: applying the value that an Agent already has changes nothing, so no
+    // policy would refuse it.
     let label = format!("{}check", names::GRANT_LABEL_PREFIX);
     let value = Timestamp::now().as_nanosecond().to_string();
     let agent = json!({
@@ -148,7 +150,7 @@ async fn ask(context: &Context) -> Answer {
         ),
         Ok(Err(kube::Error::Api(status))) if status.message.contains(REFUSAL) => Answer::Refused,
         Ok(Err(kube::Error::Api(status))) => {
-            // Without the value, which is new each time: another text is work for every labelled Agent.
+            // The value is new each time. A changed message would requeue every labelled Agent.
             let message = status.message.replace(&value, "VALUE");
             let why = format!(
                 "the API server refused the question whether a policy protects the labels, for another reason: {}",

@@ -82,7 +82,7 @@ pub async fn lead(
     label_check::begin(context).await;
     context.queue.open();
     context.leadership.set(true);
-    // Before any compilation. Later suspensions are published as their events come.
+    // Before any compilation. Later suspensions are published when their events arrive.
     for agent in context.stores.agents.all() {
         for key in agent.suspended_agents(&context.stores) {
             context.publish(&key, Access::Suspended, None);
@@ -130,7 +130,7 @@ async fn wait_for_lists(context: &Context) {
     }
 }
 
-/// Begins the counters and claw-api's tokens of the agents that there are.
+/// Initializes the counters and claw-api's tokens of the existing agents.
 fn begin_agents(context: &Context) {
     let mut agents = Vec::new();
     for agent in context.stores.agents.all() {
@@ -216,7 +216,7 @@ async fn serve_claw_api(
     )
 }
 
-/// Spawns the tasks that publish, reconcile, and keep what has a time.
+/// Spawns the tasks that publish, reconcile, and repeat periodic work.
 fn spawn_loops(context: &Arc<Context>, parts: &mut JoinSet<anyhow::Error>) {
     for _ in 0..PUBLISHERS {
         let context = Arc::clone(context);

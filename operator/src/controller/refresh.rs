@@ -2,11 +2,12 @@
 //!
 //! A kubelet refreshes a mounted Secret about once a minute. It looks at once when the pod's
 //! annotations change. So after a write that gives an agent something, its running pods get
-//! [`names::REFRESH_ANNOTATION`] with a new value. What is taken away needs no hint: the link denies it
-//! before the files come. A lost hint costs time and nothing else, so the plans are in memory only.
+//! [`names::REFRESH_ANNOTATION`] with a new value. A revocation needs no hint: the link denies the
+//! tool before the files arrive. A lost hint costs time and nothing else, so the plans are in
+//! memory only.
 //!
-//! Here: the task that patches pods, and the check that the API server holds this right to the
-//! annotation. Not here: when ([`super::hints`]), and which writes give something
+//! Here: the task that patches pods, and the check that a policy limits the right to the
+//! annotation. Not here: the times ([`super::hints`]), and the writes that give something
 //! ([`crate::link::answers`]).
 //!
 //! Invariant: a pod gets no hint once it reports the written files, and no hint is sent before a dry
@@ -36,7 +37,7 @@ const REFUSAL: &str = "toolcrib: the controller may change nothing of a pod but"
 /// An image that no pod has, for the dry run.
 const NO_IMAGE: &str = "toolcrib.invalid/not-an-image";
 
-/// Whether the API server holds the controller's right on pods to the annotation.
+/// Whether an admission policy limits the controller's changes of pods to the annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guard {
     Unknown,
@@ -129,12 +130,12 @@ async fn check(api: &Api<Pod>, pod: &PodName) -> Guard {
     match tokio::time::timeout(PATCH, answer).await {
         Ok(Ok(_)) => {
             tracing::error!(
-                "no policy holds the controller's right to patch pods, refresh hints are off: install the chart with hints.enabled=true, or take the right away"
+                "no policy limits the controller's right to patch pods, refresh hints are off: install the chart with hints.enabled=true, or remove the right"
             );
             Guard::Missing
         }
         Ok(Err(kube::Error::Api(status))) if status.message.contains(REFUSAL) => Guard::Holds,
-        // The pod is gone, or there is no right: asked again for the next pod.
+        // The pod was deleted, or the right is missing. The next pod is checked again.
         Ok(Err(error)) => {
             tracing::warn!(pod = pod.name, %error, "policy for pods not checked, refresh hint not sent");
             Guard::Unknown

@@ -4,10 +4,10 @@
 //! A user who may edit an Agent could otherwise give it any tool by a label. The chart has an admission
 //! policy against that (`…-selectors`).
 //!
-//! Here: what the answers of the API server mean. Not here: the questions ([`super::label_check`]), and
+//! Here: the state that follows from the answers of the API server. Not here: the questions ([`super::label_check`]), and
 //! the selectors themselves (`toolcrib_compile`).
 //!
-//! Invariant: selectors are off unless the last answer was the policy's refusal, at most [`BELIEVED`]
+//! Invariant: selectors are off unless the last answer was the policy's refusal, at most [`REFUSAL_VALID`]
 //! ago.
 
 use std::time::Duration;
@@ -17,14 +17,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use toolcrib_compile::AgentSelectors;
 
-/// How long a refusal by the policy counts while later questions fail.
-const BELIEVED: Duration = Duration::from_secs(60);
+/// The time for which a refusal by the policy counts while later questions fail.
+const REFUSAL_VALID: Duration = Duration::from_secs(60);
 
 /// Whether selectors are in force, by the last answers of the API server.
 #[derive(Debug)]
 pub struct Selectors {
     state: Mutex<State>,
-    /// A grant with a selector was reconciled before anything was asked.
+    /// Notified when a grant with a selector is reconciled before an answer is known.
     wanted: Notify,
 }
 
@@ -67,7 +67,7 @@ impl Selectors {
         }
     }
 
-    /// Whether it is not known yet if selectors are in force. If so, the question is asked now.
+    /// True while no answer is known. Then it also requests one.
     pub fn is_open(&self) -> bool {
         let is_open = *self.state.lock() == State::NotAsked;
         if is_open {
@@ -76,7 +76,7 @@ impl Selectors {
         is_open
     }
 
-    /// Waits until a grant with a selector waits for an answer.
+    /// Waits until [`Self::is_open`] has requested an answer.
     pub async fn wanted(&self) {
         self.wanted.notified().await;
     }
@@ -93,7 +93,7 @@ impl Selectors {
         *state = match (answer, &*state) {
             (Answer::Refused, _) => State::Guarded(now),
             (Answer::NotRefused(why), _) => State::Off(why),
-            (Answer::Failed(_), State::Guarded(at)) if now.duration_since(*at) < BELIEVED => {
+            (Answer::Failed(_), State::Guarded(at)) if now.duration_since(*at) < REFUSAL_VALID => {
                 State::Guarded(*at)
             }
             (Answer::Failed(why), _) => State::Off(format!(

@@ -258,7 +258,7 @@ where
         if context.leading()
             && let Some(new) = &change.new
         {
-            // Known without compiling, so it waits for no other work.
+            // A suspension needs no compilation, so it is published at once.
             for agent in new.suspended_agents(&context.stores) {
                 context.publish(&agent, Access::Suspended, Some(now));
             }
@@ -419,7 +419,7 @@ mod tests {
             }
         }
 
-        /// The Agent changes to this spec.
+        /// Delivers the Agent with this spec.
         fn brings(&mut self, spec: Value) {
             self.generation += 1;
             let agent = json!({
@@ -434,7 +434,7 @@ mod tests {
             take_over(&self.context, &store, &changes, false);
         }
 
-        /// What a compilation of an earlier version of the Agent found.
+        /// Publishes the allowlist of a compilation of an earlier version of the Agent.
         fn compiles_late(&self, floor: &Floor) {
             let access = Access::Allowed(floor);
             self.context.publish(&otter(), access, None);
@@ -469,7 +469,7 @@ mod tests {
         watch.compiles_late(&floor());
         assert_eq!(watch.answer(), Some(suspended.clone()));
 
-        // Giving waits for a compilation.
+        // Access is given back only after a compilation.
         watch.brings(json!({"suspend": false}));
         assert_eq!(watch.answer(), Some(suspended));
         watch.compiles_late(&floor());

@@ -128,7 +128,7 @@ impl Answers {
         };
     }
 
-    /// Publishes what an agent's mediators may use from now on. Returns `None` if nothing changed.
+    /// Publishes the access of an agent's mediators. Returns `None` if nothing changed.
     ///
     /// `is_suspended` is called while the answers are locked. If it returns true, a suspension is
     /// published instead of an allowlist, whose compilation may be older.
@@ -171,8 +171,8 @@ impl Answers {
                     && match (&before, access.floor()) {
                         (_, None) => false,
                         (None, Some(_)) => true,
-                        // With swapped arguments: whether the new floor has something that the old
-                        // one lacks.
+                        // With swapped arguments: true if the new floor allows something that the
+                        // old one does not.
                         (Some(before), Some(after)) => takes_away(after, before),
                     },
             });

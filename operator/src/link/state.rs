@@ -66,7 +66,7 @@ impl State {
         self.budgets.lock()
     }
 
-    /// Publishes what an agent's mediators may use of their loaded files. `since` is the time of
+    /// Publishes the access of an agent's mediators to their loaded files. `since` is the time of
     /// the event that led to it. See [`Answers::publish`] for `is_suspended`. Returns true if the
     /// change gives access that the earlier answer did not.
     pub fn publish(

@@ -302,7 +302,7 @@ fn decode<K: KindWithStatus>(text: &str) -> Result<DecodedObject<K>, serde_json:
                 code,
                 reason,
                 shortage: None,
-                // Err: the field is not a boolean, or stands twice.
+                // `Err`: the field is not a boolean, or is repeated.
                 is_suspended: serde_json::from_str::<OnlySuspend>(spec)
                     .is_ok_and(|spec| spec.suspend == Some(true)),
                 meta: Box::new(slim(meta)),

@@ -42,7 +42,7 @@ pub struct Stores {
     pub defaults: Store<DecodedObject<ToolDefaults>>,
     pub providers: Store<DecodedObject<ModelProvider>>,
     pub policies: Store<DecodedObject<ClusterToolPolicy>>,
-    /// The last form of each policy that could be read, by name.
+    /// Each policy as it was last read, by name.
     last_policies: Arc<Mutex<BTreeMap<String, Arc<ClusterToolPolicy>>>>,
     pub services: Store<DecodedObject<Service>>,
     pub namespaces: Store<MetaOf<Namespace>>,
@@ -97,7 +97,7 @@ impl Stores {
         .collect()
     }
 
-    /// Remembers the new form of a policy that can be read, and forgets a policy that has ended.
+    /// Stores the new version of a policy that can be read, and forgets a deleted policy.
     pub fn remember(&self, change: &Change<DecodedObject<ClusterToolPolicy>>) {
         let mut last = self.last_policies.lock();
         if change.is_end() {
@@ -108,7 +108,7 @@ impl Stores {
         }
     }
 
-    /// The form in which a policy is in force: its own, or the last that could be read.
+    /// The version of a policy that is in force: the current one, or the last that could be read.
     pub fn policy_in_force(
         &self,
         stored: &DecodedObject<ClusterToolPolicy>,

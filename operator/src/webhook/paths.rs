@@ -159,7 +159,7 @@ impl Paths {
                 self.take(question, &paths);
             }
         }
-        // Set at the end: a read that timed out must not make the next one wait.
+        // Set at the end, so that a read that timed out does not delay the next one.
         *begun = Some(now);
     }
 

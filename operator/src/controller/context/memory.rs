@@ -48,12 +48,12 @@ pub struct AgentMemory {
     /// The digests that are compiled and written, and the time of the write. The link sends the
     /// same to mediators.
     pub want: Option<(Arc<Want>, Instant)>,
-    /// Number of its tools that each policy would deny that is tried out.
+    /// For each policy that is tried out: the number of the agent's tools that it would deny.
     pub would_deny: BTreeMap<String, u32>,
-    /// Whether a later write will give the agent something that its earlier files do not have.
+    /// Whether the next write will give the agent something that its current files do not have.
     pub gives: bool,
     pub usage_written: Option<Instant>,
-    /// Time at which its changed usage may be written.
+    /// The time from which its changed usage may be written.
     pub usage_slot: Option<Instant>,
 }
 
@@ -78,7 +78,7 @@ pub enum FindingState {
 }
 
 impl Findings {
-    /// Replaces the current findings, and says of each whether it was there before.
+    /// Replaces the current findings; returns for each how it compares with the earlier ones.
     pub fn replace(&mut self, now: &[u64]) -> Vec<FindingState> {
         let states = now.iter().map(|finding| {
             match (self.current.contains(finding), self.ended.contains(finding)) {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_that_ended_is_there_again() {
+    fn a_finding_that_returns_is_reported_again() {
         let mut findings = Findings::default();
         use FindingState::{Again, New, Reported};
         assert_eq!(findings.replace(&[1, 2]), [New, New]);

@@ -53,7 +53,7 @@ pub struct Context {
     pub link: Arc<Link>,
     /// The tokens for claw-api.
     pub tokens: Arc<Tokens>,
-    /// Times of the events from which revocations are measured.
+    /// The times of events, from which the duration of revocations is measured.
     pub pending_since: PendingSince,
     /// Hints to the kubelets of running pods.
     pub hints: Hints,
@@ -110,8 +110,8 @@ impl Context {
         self.memory().agents.get(agent)?.want.clone()
     }
 
-    /// Publishes to the agent's mediators what they may use from now on. A suspended Agent allows
-    /// nothing, whatever a compilation of an earlier version found.
+    /// Publishes the agent's access to its mediators. A suspended Agent has none, even if an
+    /// earlier version of it was compiled with access.
     pub fn publish(&self, agent: &ObjectRef, access: Access<&Floor>, since: Option<Instant>) {
         if !matches!(access, Access::Allowed(_)) {
             // The operator's own tools count too.
@@ -224,7 +224,7 @@ impl Context {
             .is_some_and(|wanted| *wanted != status)
     }
 
-    /// Drops the shared state of an object that ended, even if another has its name now.
+    /// Drops the shared state of an object that was deleted, even if a new object has its name now.
     pub fn changed<K: StoreObject>(&self, change: &Change<K>) {
         if !change.is_end() {
             return;

@@ -1,6 +1,7 @@
 //! Finds the work that a change of a watched object affects.
 //!
-//! Here: whether a change matters, and the keys of both versions. Not here: watches, and the queue.
+//! Here: which changes affect work, and the keys of both versions. Not here: watches, and the
+//! queue.
 //!
 //! Invariants: level-based; a queued key means "reconcile", and does not carry the event. Both
 //! versions count, so the dependents of a removed reference are reconciled. A change of status
@@ -35,7 +36,7 @@ pub trait WatchedObject: StoreObject {
     /// The work that reconciles or writes this object.
     fn own_work(&self) -> Option<Work>;
 
-    /// Keeps what the stores must know of earlier versions.
+    /// Stores the parts of an earlier version that later work needs.
     fn remember(_: &Change<Self>, _: &Stores)
     where
         Self: Sized,

@@ -1,4 +1,4 @@
-//! The planned refresh hints: which agents' pods get one, and when.
+//! The planned refresh hints: the agents whose pods get one, and the times.
 //!
 //! Here: the plans that the controller's tasks share; [`schedule`] decides the times. Not here: the
 //! hints themselves ([`super::refresh`]).

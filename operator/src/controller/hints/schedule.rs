@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 
-/// The times of the hints after the write. The first one lets the kubelet's own watch of the Secret
-/// win, since a look at the volumes before that finds the old files. The others are for kubelets that
-/// were late, or missed it.
+/// The times of the hints after the write. The first one comes after the kubelet's own watch has
+/// delivered the Secret: a refresh before that finds the old files. The others are for kubelets
+/// that were late or missed the first.
 const ATTEMPTS: [Duration; 3] = [
     Duration::from_millis(500),
     Duration::from_secs(3),
@@ -20,11 +20,11 @@ const ATTEMPTS: [Duration; 3] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint {
     pub written: Instant,
-    /// The same on the clock, to be compared with the creation times of pods.
+    /// The same by the wall clock, for comparison with the creation times of pods.
     pub time: Timestamp,
 }
 
-/// The pods of an agent are due.
+/// An agent whose pods are due for a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     pub agent: ObjectRef,

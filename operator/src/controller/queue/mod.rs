@@ -61,7 +61,7 @@ const LAST_BACKOFF: Duration = Duration::from_secs(120);
 pub struct QueueState<K> {
     to_publish: FairQueue<K>,
     to_write: FairQueue<K>,
-    /// Keys in work. `true` if an event has named the key meanwhile.
+    /// The keys that are being worked on. `true`: an event has named the key since the work began.
     running: HashMap<K, bool>,
     delayed: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,

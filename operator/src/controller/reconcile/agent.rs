@@ -39,7 +39,8 @@ pub(super) async fn publish(context: &Context, work: &Work, synced: SyncProof) {
             context.dependents.forget(work);
             publish_access(context, &work.key, Access::Deleted, attempt);
         }
-        // Its watch event has published that already. Here too, since a compilation would wait.
+        // The watch event has published the suspension already. It is checked here too, so that a
+        // suspended agent waits for no compilation.
         Some(_) if context.is_suspended(&work.key) => {
             publish_access(context, &work.key, Access::Suspended, attempt);
         }
@@ -142,7 +143,7 @@ async fn compiled(
     let first = asker.ask(&SecretVersions::default(), question).await;
     let first = first.value?;
     if first.blocked.is_some() {
-        // The files and the allowlist of before stay in force.
+        // The earlier files and allowlist stay in force.
         return Some((first, SecretVersions::default()));
     }
     let known = secrets::read(context, &first).await;
@@ -169,7 +170,7 @@ async fn compiled(
     Some((compiled, known))
 }
 
-/// Publishes what the agent's mediators may still use.
+/// Publishes the access of the agent's mediators.
 fn publish_access(
     context: &Context,
     agent: &ObjectRef,

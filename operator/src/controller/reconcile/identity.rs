@@ -119,7 +119,7 @@ pub fn token_change(
     })
 }
 
-/// Time until an earlier token may be dropped, if nothing else happens.
+/// The time after which an earlier token may be dropped.
 pub fn look_again(identity: &Identity, now: Timestamp) -> Option<std::time::Duration> {
     let replaced: BTreeMap<String, Timestamp> =
         serde_json::from_str(identity.annotations.get(REPLACED_ANNOTATION)?).ok()?;

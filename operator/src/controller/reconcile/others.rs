@@ -1,4 +1,4 @@
-//! Checks an object of each kind but Agent, and reports the result.
+//! Checks objects of every kind but Agent, and reports the results.
 //!
 //! Here: the check and the store of each kind. Not here: the checks (`toolcrib_compile`), and the
 //! content of the status.
@@ -29,8 +29,8 @@ use crate::controller::status::{Activity, ToolDefaultsReport, ToolGrantReport};
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// The wait until it is known whether selectors are in force.
 const SOON: Duration = Duration::from_millis(200);
-/// Age of a grant at which a misspelt agent is looked for once more: `kubectl apply` may create the
-/// grant before the agents of the same folder.
+/// The age of a grant at which an agent that was not found is looked up once more: `kubectl apply`
+/// may create the grant before the agents of the same folder.
 const APPLIED_TOGETHER: Duration = Duration::from_secs(30);
 /// Interval between two checks of a policy. Each change of an Agent may change its number of agents.
 const POLICY_INTERVAL: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ fn check_for_suggestions(
     (!wait.is_zero()).then_some(wait)
 }
 
-/// Requeued for the time at which the grant begins or ends to give something: its status says so. A
+/// Requeued for the time at which the grant's window opens or closes, which its status reports. A
 /// selector waits until it is known whether selectors are in force. A new grant whose agent is not
 /// found is checked once more.
 pub(super) async fn grant(
@@ -143,14 +143,14 @@ pub(super) async fn policy(
             .policies_checked
             .insert(work.key.clone(), now);
     }
-    // A grant changes the number of tools, and not what the check looked at.
+    // The number of tools depends on grants, which the check does not read.
     Ok(match is_tried_out {
         true => Completion::Again(POLICY_INTERVAL),
         false => Completion::Settled,
     })
 }
 
-/// Counts the tools of all agents that a policy would deny that is tried out.
+/// Counts the tools of all agents that a policy under trial would deny.
 fn denied_by(context: &Context, policy: &str) -> u32 {
     let memory = context.memory();
     let agents = memory.agents.values();

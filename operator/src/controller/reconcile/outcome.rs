@@ -27,7 +27,7 @@ use crate::controller::status::{AgentFacts, WriteOutcome, budgets, counted};
 use crate::controller::write::apply::ApplyError;
 use crate::link::reports::ReportChange;
 
-/// Delay that combines the counters of the calls of a turn into one write.
+/// Delay that combines the counters of a turn's calls into one write.
 const ONE_TURN: Duration = Duration::from_secs(2);
 
 /// Writes status and Events, and returns the time of the next reconcile.
@@ -239,7 +239,7 @@ fn chain(error: &ReconcileError) -> String {
     }
 }
 
-/// Counts the tools that each policy would deny that is tried out.
+/// Counts the tools that each policy under trial would deny.
 fn would_deny(tools: &[ToolSummary]) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
     for policy in tools.iter().flat_map(|tool| &tool.would_deny) {

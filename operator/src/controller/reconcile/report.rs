@@ -54,7 +54,8 @@ pub async fn agent(
     Ok(())
 }
 
-/// Reports that an Agent is not compiled. What was compiled before stays in force, and in its status.
+/// Reports that an Agent is not compiled. Its earlier files stay in force, and its status keeps
+/// listing them.
 pub async fn blocked(
     context: &Context,
     work: &Work,

@@ -316,12 +316,11 @@ impl Objects for Snapshot<'_> {
         self.with(Key::policies()).unreadable_policies()
     }
 
-    /// The names of the objects that were read so far, and of all Agents, which are not recorded as
-    /// read: an object that names a missing one would depend on all objects of its namespace, and a
-    /// namespace whose grants are created before its agents would cause a reconcile for each pair. So
-    /// a suggestion may be missing, and a grant whose agent is not found is checked again while it is
-    /// new. Only the check of a grant asks for Agents. Surfaces are left out since what they are
-    /// suggested in is compiled.
+    /// Returns names for suggestions: of the objects that were read so far, and of all Agents of the
+    /// namespace. The Agents are not recorded as read: otherwise each grant with a misspelt name would
+    /// depend on all Agents of its namespace, and a namespace whose grants are created before its
+    /// agents would cause a reconcile for each pair. So a suggestion can be missing or out of date,
+    /// and a new grant whose agent is not found is checked again.
     fn names_in(&self, kind: Kind, namespace: &str) -> Vec<String> {
         if kind == Kind::Agent {
             let agents = self.stores.agents.namespace(namespace);

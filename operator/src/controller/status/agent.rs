@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_provider_key_is_said_until_other_files_are_loaded() {
+    fn a_refused_provider_key_is_reported_until_new_files_load() {
         let refused = |report: ReportState| PodState {
             providers: vec!["reef refused its key with status 401".into()],
             ..pod("a", report, false)

@@ -9,8 +9,8 @@
 //! It is a merge patch and not server-side apply: the object was created by POST, so its creator
 //! owns every field, and removed entries (a skill's file, an old token) would stay for ever.
 //!
-//! An object with the wanted content is not written. It is not even read if its version is the one
-//! that was last found to be so.
+//! An object with the wanted content is not written. It is not even read if it had the wanted
+//! content in the same version before.
 
 use std::collections::BTreeMap;
 

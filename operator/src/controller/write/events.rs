@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_there_again_is_another_event() {
+    fn a_state_that_returns_is_another_event() {
         let name = |occasion| name_on(occasion, "u1", "ProviderKeyRefused", "401");
         let again = |version| name(Occasion::StateAgain { version });
         assert_ne!(name(Occasion::State), again("7"));

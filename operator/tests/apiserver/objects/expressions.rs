@@ -193,7 +193,7 @@ fn arguments() -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_mean_what_cel_means() {
+async fn conditions_agree_with_the_api_servers_cel() {
     let harness = Harness::new().await;
     let definitions: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
     let group = format!("{}.test", harness.pond);
