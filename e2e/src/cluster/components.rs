@@ -16,8 +16,8 @@ pub struct Component {
     pub name: &'static str,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// What must answer before the next program starts. Later programs exit, and do not wait, if
-    /// the earlier ones are missing.
+    /// The probe that must succeed before the next program starts: later programs exit at once if
+    /// an earlier one does not answer.
     pub ready: Ready,
 }
 
