@@ -225,7 +225,7 @@ async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusa
     let answer = answers.borrow();
     let answer = answer.as_ref().ok_or(Refusal::NotCompiled)?;
     let now = jiff::Timestamp::now();
-    let budgets = link.state.budgets().of_others(&agent, &bearer.uid, now);
+    let budgets = link.state.budgets().of_others(&agent, &sender.uid, now);
     Ok(answer.body(&budgets))
 }
 

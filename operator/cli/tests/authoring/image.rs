@@ -9,33 +9,40 @@ mod registry;
 use std::fs;
 use std::process::Output;
 
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::response::Redirect;
+use axum::routing::get;
 use common::{run, text};
-use registry::{AllowedUsers, GZIP, INDEX, PLAIN, Registry, USER, archive, compressed};
+use registry::{
+    AllowedUsers, CONFIG, GZIP, INDEX, MANIFEST, PLAIN, Registry, USER, archive, compressed,
+};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
-/// Runs `surface from-image` for an image of the registry. The docker config in the folder has no
-/// credential.
+const SERVICE: &[&str] = &["--service", "fish:8080"];
+
+/// Runs `surface from-image`. The docker config in the folder has no credential.
 fn from_image(folder: &tempfile::TempDir, image: &str, flags: &[&str]) -> Output {
     let config = folder.path().join("docker.json");
     if !config.exists() {
         fs::write(config, "{}").unwrap();
     }
-    let mut all = vec![
-        "surface",
-        "from-image",
-        image,
-        "--name",
-        "fish",
-        "-n",
-        "pond",
-    ];
-    all.extend(["--plain-http", "--docker-config", "docker.json"]);
+    let mut all = vec!["surface", "from-image", image, "--name", "fish"];
+    all.extend(["-n", "pond", "--docker-config", "docker.json"]);
     all.extend(flags);
     run(folder.path(), &all)
 }
 
+/// Runs it for an image of the registry, which has no TLS.
+fn from_plain(folder: &tempfile::TempDir, image: &str, flags: &[&str]) -> Output {
+    from_image(folder, image, &[&["--plain-http"], flags].concat())
+}
+
 fn new(folder: &tempfile::TempDir, image: &str) -> Output {
-    from_image(folder, image, &["--service", "fish:8080"])
+    from_plain(folder, image, SERVICE)
 }
 
 #[track_caller]
@@ -114,10 +121,10 @@ fn the_labelled_file_becomes_a_surface_with_its_skill_and_digest() {
         );
     }
 
-    let alone = from_image(&folder, &registry.reference("1"), &["-o", "descriptor"]);
+    let alone = from_plain(&folder, &registry.reference("1"), &["-o", "descriptor"]);
     let alone: Value = serde_json::from_str(&succeeded(&alone)).unwrap();
     assert_eq!(alone, expected);
-    let nowhere = from_image(&folder, &registry.reference("1"), &[]);
+    let nowhere = from_plain(&folder, &registry.reference("1"), &[]);
     failed(&nowhere, 2, "where does the image run?");
 }
 
@@ -180,12 +187,12 @@ fn an_image_for_many_platforms_is_read_for_one_and_pinned_by_its_list() {
         (vec!["--platform", "linux/arm64"], "arm64"),
     ] {
         let flags = [vec!["--service", "fish:8080"], flags].concat();
-        let surface = object(&succeeded(&from_image(&folder, &reference, &flags)));
+        let surface = object(&succeeded(&from_plain(&folder, &reference, &flags)));
         assert_eq!(surface["spec"]["descriptor"]["description"], description);
         let named = &surface["metadata"]["annotations"]["toolcrib.dev/image"];
         assert_eq!(*named, format!("{reference}@{digest}"));
     }
-    let other = from_image(
+    let other = from_plain(
         &folder,
         &reference,
         &["-o", "descriptor", "--platform", "linux/s390x"],
@@ -216,7 +223,7 @@ fn changes_of_an_image_are_found_and_taken_over() {
     surface["spec"]["tiers"] = json!({"swim": "System"});
     fs::write(folder.path().join("fish.yaml"), surface.to_string()).unwrap();
     let check = |tag: &str| {
-        from_image(
+        from_plain(
             &folder,
             &registry.reference(tag),
             &["-f", "fish.yaml", "--check"],
@@ -239,7 +246,7 @@ fn changes_of_an_image_are_found_and_taken_over() {
         "changed: swim: http\nchanged: description: descriptor\nimage: ",
     );
     assert_eq!(text(&changed.stdout), "");
-    let updated = object(&succeeded(&from_image(
+    let updated = object(&succeeded(&from_plain(
         &folder,
         &registry.reference("3"),
         &["-f", "fish.yaml"],
@@ -339,4 +346,86 @@ fn unreadable_images_are_reported() {
         1,
         "127.0.0.1:1 cannot be asked: connection refused: does a server listen at that port?",
     );
+}
+
+/// A server on loopback that is no real registry. It ends with the runtime.
+struct Server {
+    address: String,
+    _runtime: Runtime,
+}
+
+impl Server {
+    fn start(router: Router) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        Self {
+            address,
+            _runtime: runtime,
+        }
+    }
+
+    fn reference(&self) -> String {
+        format!("{}/pond/fish:1", self.address)
+    }
+}
+
+#[test]
+fn a_registry_without_tls_is_reported_with_the_flag_for_it() {
+    let server = Server::start(Router::new());
+    let folder = tempfile::tempdir().unwrap();
+    let words = format!(
+        ": {} cannot be asked: the port does not speak TLS: --plain-http is for a registry on this machine without TLS\n",
+        server.address
+    );
+    let output = from_image(&folder, &server.reference(), SERVICE);
+    failed(&output, 1, &words);
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_reported_with_the_registry() {
+    // No resolver asks a name server for so long a label.
+    let unknown = format!("{}.test", "x".repeat(64));
+    let check = |output: &Output, server: &str| {
+        let cause = format!(
+            ": {server} cannot be asked: the name does not resolve: this machine looked up {unknown} ("
+        );
+        failed(output, 1, &cause);
+        let advice = "): check its spelling, and the name servers of this machine\n";
+        failed(output, 1, advice);
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let image = format!("{unknown}/pond/fish:1");
+    check(&from_image(&folder, &image, SERVICE), &unknown);
+
+    let realm = format!("Bearer realm=\"http://{unknown}/token\",service=\"s\"");
+    let names_token_server = (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, realm)]);
+    let server = Server::start(Router::new().route("/v2/", get(names_token_server)));
+    check(&new(&folder, &server.reference()), &server.address);
+}
+
+#[test]
+fn a_server_of_blobs_that_cannot_be_reached_is_reported() {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let config = json!({"mediaType": CONFIG, "digest": digest, "size": 2});
+    let manifest =
+        json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": []});
+    // A port that no test binds.
+    let redirect = Redirect::temporary("http://127.0.0.1:1/blob");
+    let redirects_blobs = Router::new()
+        .route("/v2/", get(StatusCode::OK))
+        .route("/v2/pond/fish/manifests/1", get(manifest.to_string()))
+        .route("/v2/pond/fish/blobs/{digest}", get(redirect));
+    let server = Server::start(redirects_blobs);
+    let folder = tempfile::tempdir().unwrap();
+    let words = format!(
+        "the image's config: {}, or the server to which it redirects, cannot be asked: connection refused: does a server listen at that port?\n",
+        server.address
+    );
+    failed(&new(&folder, &server.reference()), 1, &words);
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek as _, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -22,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use toolcrib_bounds::Buffer;
 
 use super::layer::{ImagePath, LayerEntry, find_file};
-use crate::authoring::connection::{Trust, no_answer};
+use crate::authoring::connection::{MachineNames, Verb, no_answer, no_answer_to_library};
 use crate::authoring::image::platform::Platform;
 use crate::print::brief;
 
@@ -165,6 +166,7 @@ impl Registry {
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(READ)
+            .dns_resolver(Arc::new(MachineNames))
             .build()
             .context("there is no TLS: are there CA certificates on this machine?")?;
         let (protocol, scheme) = match access.is_plain {
@@ -179,15 +181,16 @@ impl Registry {
         })?;
         let reference = access.reference;
         let registry = reference.registry();
-        let token = client
-            .auth(&reference, &access.auth, RegistryOperation::Pull)
-            .await
-            .map_err(|error| {
-                if let Library::RequestError(error) = error {
-                    return no_answer(error, registry, Trust::Machine);
-                }
-                library_error(error).context(format!("{registry} does not let you in"))
-            })?;
+        let token = client.auth(&reference, &access.auth, RegistryOperation::Pull);
+        let token = match token.await {
+            Ok(token) => token,
+            Err(Library::RequestError(error)) => {
+                return Err(no_answer_to_library(error, registry, Verb::FromImage).await);
+            }
+            Err(error) => {
+                bail!(library_error(&error).context(format!("{registry} does not let you in")))
+            }
+        };
         Ok(Self {
             client,
             http,
@@ -218,7 +221,7 @@ impl Registry {
             RegistryAuth::Bearer(token) => request.bearer_auth(token),
         };
         let sent = request.send().await;
-        let mut response = sent.map_err(|error| no_answer(error, registry, Trust::Machine))?;
+        let mut response = sent.map_err(|error| no_answer(error, registry, Verb::FromImage))?;
         match response.status() {
             StatusCode::OK => {}
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => bail!(
@@ -260,11 +263,16 @@ impl Registry {
     /// Reads a blob as a whole and verifies its digest.
     async fn blob(&self, digest: &str, left: &mut u64, out: &mut impl Write) -> anyhow::Result<()> {
         // Only the digest is used: a manifest may also name URLs, which are not trusted.
-        let mut blob = self
-            .client
-            .pull_blob_stream(&self.reference, digest)
-            .await
-            .map_err(library_error)?;
+        let blob = self.client.pull_blob_stream(&self.reference, digest).await;
+        let mut blob = blob.map_err(|error| {
+            let Library::RequestError(error) = error else {
+                return library_error(&error);
+            };
+            // The error does not name the server that was asked.
+            let registry = self.reference.registry();
+            let server = format!("{registry}, or the server to which it redirects,");
+            no_answer(error, server, Verb::FromImage)
+        })?;
         while let Some(chunk) = blob.next().await {
             let chunk = chunk.map_err(|error| anyhow::anyhow!(brief(&error.to_string())))?;
             *left = left
@@ -331,11 +339,7 @@ fn of_platform(list: &OciImageIndex, wanted: &Platform) -> anyhow::Result<String
     }
 }
 
-/// Converts an error of the library, whose text quotes the registry.
-fn library_error(error: Library) -> anyhow::Error {
-    if let Library::RequestError(error) = error {
-        // The causes are more precise than the error itself.
-        return error.into();
-    }
+/// Converts an error of the library about a registry's answer, which its text quotes.
+fn library_error(error: &Library) -> anyhow::Error {
     anyhow::anyhow!(brief(&error.to_string()))
 }

@@ -20,7 +20,7 @@ use toolcrib_mcp::client::{Answer, Protocol, ServerMessage};
 use toolcrib_mcp::header::SESSION_HEADER;
 
 use super::MESSAGE;
-use crate::authoring::connection::{MachineNames, Trust, no_answer};
+use crate::authoring::connection::{MachineNames, Verb, no_answer};
 use crate::print::brief;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -219,7 +219,7 @@ impl Http {
             Transport::Url { client, url } => {
                 let request = client.post(url.clone()).headers(headers);
                 let sent = request.body(message.to_owned()).send().await;
-                let response = sent.map_err(|error| no_answer(error, url, Trust::CaFile))?;
+                let response = sent.map_err(|error| no_answer(error, url, Verb::Discover))?;
                 Ok(Response {
                     status: response.status(),
                     headers: response.headers().clone(),
