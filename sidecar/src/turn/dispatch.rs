@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use toolcrib_manifest::BudgetUnit;
 use toolcrib_bounds::chain;
+use toolcrib_manifest::BudgetUnit;
 use toolcrib_mediation::{
     AllowedBy, Certainty, Display, LiveTool, ManagedCall, ResultCode, ToolFailure, ToolOutcome,
 };
