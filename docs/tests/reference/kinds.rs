@@ -115,6 +115,9 @@ fn kind_of(field: &Value, inner: &Value) -> String {
             &inner[key]
         };
         if !bound.is_null() {
+            // Bounds of integers are whole numbers, which the schema has as 1.0.
+            let whole = bound.as_f64().filter(|bound| bound.fract() == 0.0);
+            let bound = whole.map_or_else(|| bound.to_string(), |bound| bound.to_string());
             kind += &format!(", {word} {bound}");
         }
     }
