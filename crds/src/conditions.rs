@@ -91,6 +91,8 @@ pub enum StateReason {
     ProviderKeyRefused,
     /// The last calls of some pod got no answer from a service.
     ServiceUnreachable,
+    /// A budget of the agent is used up.
+    BudgetUsedUp,
     /// Some pod has the agent's label and no mediator.
     NoMediator,
     /// Every granted tool and feed is withheld.
@@ -129,6 +131,7 @@ impl StateReason {
             Self::TokenRefused => "TokenRefused",
             Self::ProviderKeyRefused => "ProviderKeyRefused",
             Self::ServiceUnreachable => "ServiceUnreachable",
+            Self::BudgetUsedUp => "BudgetUsedUp",
             Self::NoMediator => "NoMediator",
             Self::AllWithheld => "AllWithheld",
             Self::NotCompiled => "NotCompiled",

@@ -134,7 +134,7 @@ impl BudgetSums {
         }
     }
 
-    /// Merges a pod's report. Returns whether a budget is used up since, or is not any more.
+    /// Merges a pod's report, if its agent has begun. Returns whether a budget is used up since, or is not any more.
     pub fn merge(
         &mut self,
         agent: &ObjectRef,
@@ -145,7 +145,10 @@ impl BudgetSums {
         if reported.is_empty() {
             return false;
         }
-        let sums = self.agents.entry(agent.clone()).or_default();
+        // A pod may outlive its Agent; nothing is kept for it.
+        let Some(sums) = self.agents.get_mut(agent) else {
+            return false;
+        };
         let before = sums.exhausted(now);
         let pod = self
             .pods
@@ -248,6 +251,12 @@ mod tests {
         text.parse().expect("a time")
     }
 
+    fn begun() -> BudgetSums {
+        let mut sums = BudgetSums::default();
+        sums.begin(&otter(), []);
+        sums
+    }
+
     fn now() -> Timestamp {
         at("2026-11-26T19:30:00Z")
     }
@@ -277,7 +286,7 @@ mod tests {
 
     #[test]
     fn pods_are_summed_and_each_is_told_what_the_others_have_used() {
-        let mut sums = BudgetSums::default();
+        let mut sums = begun();
         assert_eq!(sums.of_others(&otter(), "a", now()), []);
         report(&mut sums, "a", 5);
         report(&mut sums, "b", 7);
@@ -295,13 +304,14 @@ mod tests {
         report(&mut sums, "a", 6);
         assert_eq!(sum(&sums), (13, 7));
         sums.forget_agent(&otter());
+        assert!(!report(&mut sums, "a", 7));
         assert_eq!(sums.of(&otter(), now()), []);
-        assert!(sums.pods.is_empty());
+        assert!(sums.pods.is_empty() && sums.agents.is_empty());
     }
 
     #[test]
     fn a_period_begins_at_zero_and_no_clock_begins_it_early() {
-        let mut sums = BudgetSums::default();
+        let mut sums = begun();
         report(&mut sums, "a", 5);
         report(&mut sums, "b", 7);
         let tomorrow = "2026-11-27T00:00:00Z";
@@ -377,7 +387,7 @@ mod tests {
 
     #[test]
     fn hostile_counts_are_bounded() {
-        let mut sums = BudgetSums::default();
+        let mut sums = begun();
         let many: Vec<BudgetUse> = (0..100).map(|_| calls(TODAY, u64::MAX)).collect();
         for pod in ["a", "b", "c"] {
             sums.merge(&otter(), pod, &many, now());

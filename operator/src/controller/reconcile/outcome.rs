@@ -82,7 +82,10 @@ pub(super) async fn report(
     };
     let budgets = budgets::budgets(&compiled.files.agent.budgets, &used, now);
     let shown_budgets = before.map_or(&[][..], |status| &status.budgets);
-    let write_budgets = write_usage || budgets::is_urgent(shown_budgets, &budgets);
+    let budgets = match write_usage || budgets::is_urgent(shown_budgets, &budgets) {
+        true => budgets,
+        false => shown_budgets.to_vec(),
+    };
 
     let (tools, withheld) = match &result.materialized {
         Some(materialized) => materialized.given(compiled),
@@ -124,7 +127,7 @@ pub(super) async fn report(
         written: written(&result.errors),
         pods,
         usage: write_usage.then(|| usage.clone()),
-        budgets: write_budgets.then_some(budgets),
+        budgets,
         created: created(agent),
     };
     // Written first: if the status fails, the next attempt would find the token unchanged.

@@ -87,7 +87,8 @@ fn state(facts: &AgentFacts<'_>) -> Vec<Warning> {
         WriteOutcome::Failed(why) => warnings.push(warning(StateReason::ApplyFailed, why)),
     }
     let of_pods = status::pod_warnings(&facts.written, &facts.pods).into_iter();
-    warnings.extend(of_pods.map(|(reason, note)| Warning {
+    let of_budgets = status::budgets::warning(&facts.budgets);
+    warnings.extend(of_pods.chain(of_budgets).map(|(reason, note)| Warning {
         reason: reason.to_owned(),
         note,
     }));

@@ -16,6 +16,7 @@ use toolcrib_crds::{
 };
 use toolcrib_manifest::{Digests, Suspension, Usage};
 
+use super::budgets;
 use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
 use super::pods::{PodState, faults, in_force, outages, pods};
@@ -47,8 +48,8 @@ pub struct AgentFacts<'a> {
     pub pods: Vec<PodState>,
     /// `None` if usage is not to be written this time.
     pub usage: Option<Usage>,
-    /// `None` if the budgets are not to be written this time.
-    pub budgets: Option<Vec<BudgetStatus>>,
+    /// The budgets, as old as what is written of them.
+    pub budgets: Vec<BudgetStatus>,
     /// Creation time of the Agent, at which counting began.
     pub created: Option<Timestamp>,
 }
@@ -102,7 +103,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
             facts.usage.as_ref(),
             facts.created.unwrap_or(now),
         ),
-        budgets: facts.budgets.clone().unwrap_or(before.budgets),
+        budgets: facts.budgets.clone(),
         conditions: before.conditions,
     };
     // After a failed write, the digests stay those of the last complete write.
@@ -261,6 +262,9 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
         let text = format!("the agent serves nothing while it is suspended: {why}");
         return verdict(ConditionStatus::True, StateReason::Suspended, text);
     }
+    if let Some(used_up) = budgets::used_up(&facts.budgets) {
+        return used_up;
+    }
     if let Some(outages) = outages(&facts.pods) {
         return outages;
     }
@@ -375,7 +379,7 @@ mod tests {
             written: WriteOutcome::Done,
             pods: Vec::new(),
             usage: None,
-            budgets: None,
+            budgets: Vec::new(),
             created: None,
         }
     }

@@ -6,11 +6,11 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use toolcrib_crds::BudgetStatus;
-use toolcrib_manifest::Budget;
-use toolcrib_rules::Period;
+use toolcrib_crds::{BudgetStatus, ConditionStatus, StateReason};
+use toolcrib_manifest::{Budget, BudgetUnit};
+use toolcrib_rules::{Exhaustion, Period};
 
-use super::condition::whole_second;
+use super::condition::{Verdict, verdict, whole_second};
 use crate::link::budgets::BudgetSum;
 
 /// The budgets in force, with what is used of them.
@@ -46,7 +46,7 @@ pub fn sums<'a>(status: impl Iterator<Item = &'a BudgetStatus>) -> impl Iterator
 /// used up or is not any more, or what a new leader could not learn from the pods.
 pub fn is_urgent(before: &[BudgetStatus], after: &[BudgetStatus]) -> bool {
     let shown = |budget: &BudgetStatus| BudgetStatus {
-        used: u64::from(is_used_up(budget)),
+        used: u64::from(exhaustion(budget).is_some()),
         // The next period is shown with the next use.
         since: Time(Timestamp::UNIX_EPOCH),
         ..budget.clone()
@@ -54,13 +54,43 @@ pub fn is_urgent(before: &[BudgetStatus], after: &[BudgetStatus]) -> bool {
     !before.iter().map(shown).eq(after.iter().map(shown))
 }
 
-pub fn is_used_up(budget: &BudgetStatus) -> bool {
-    budget.used >= budget.limit
+/// The verdict on budgets that are used up; of several, the one that lasts longest. True: the agent is
+/// as its spec says.
+pub(super) fn used_up(budgets: &[BudgetStatus]) -> Option<Verdict> {
+    let exhausted = budgets.iter().filter_map(exhaustion);
+    let longest = exhausted.max_by_key(|exhaustion| exhaustion.until)?;
+    let refused = match longest.budget.unit {
+        BudgetUnit::Calls => "calls of tools",
+        BudgetUnit::Tokens => "requests for a model",
+    };
+    let text = format!(
+        "{longest}, and {refused} are refused until then: raise the limit if the agent needs more"
+    );
+    Some(verdict(
+        ConditionStatus::True,
+        StateReason::BudgetUsedUp,
+        text,
+    ))
+}
+
+/// Reason and note of the Warning about budgets that are used up.
+pub fn warning(budgets: &[BudgetStatus]) -> Option<(&'static str, String)> {
+    let Verdict(_, reason, note) = used_up(budgets)?;
+    Some((reason.0, note))
+}
+
+fn exhaustion(budget: &BudgetStatus) -> Option<Exhaustion> {
+    let in_force = Budget {
+        limit: budget.limit,
+        per: budget.per.into(),
+        unit: budget.unit.into(),
+    };
+    Exhaustion::of(in_force, budget.used, budget.since.0)
 }
 
 #[cfg(test)]
 mod tests {
-    use toolcrib_manifest::{BudgetPeriod, BudgetUnit};
+    use toolcrib_manifest::BudgetPeriod;
 
     use super::*;
 
@@ -110,5 +140,18 @@ mod tests {
         assert!(after(&in_force, 10, 4) && after(&in_force, 9, 5));
         assert!(after(&in_force[..1], 9, 4));
         assert!(after(&[budget(BudgetUnit::Calls, 11), in_force[1]], 9, 4));
+
+        assert_eq!(warning(&first), None);
+        let none_left = budgets(&[budget(BudgetUnit::Calls, 9), in_force[1]], &[calls], now);
+        let Some((reason, text)) = warning(&none_left) else {
+            panic!("{none_left:?}");
+        };
+        assert_eq!(reason, "BudgetUsedUp");
+        assert_eq!(
+            text,
+            "the budget of 9 calls per day is used up; the next day begins at \
+             2026-11-27T00:00:00Z, and calls of tools are refused until then: raise the limit if \
+             the agent needs more"
+        );
     }
 }

@@ -97,6 +97,11 @@ async fn pods_share_a_budget_over_deleted_pods_and_leaders() {
     assert_eq!(pods.used(&first, 80).await, 20);
     pods.status("shown at once when nothing is left", |it| it.used == 100)
         .await;
+    let message = harness
+        .condition::<Agent>("analyst", "Ready", "True/BudgetUsedUp")
+        .await;
+    assert!(message.contains("100 calls per month"), "{message}");
+    harness.event("analyst", "BudgetUsedUp").await;
 
     // The next leader knows what deleted pods have used, and what it has not heard of yet.
     let month = pods.month.clone();
