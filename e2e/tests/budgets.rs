@@ -10,17 +10,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Signal, kill_process};
-use support::{Desk, START, process_of};
+use support::{Desk, START, condition, process_of};
 use toolcrib_e2e::platform::{NAMESPACE, PollResult};
 
 const HERE: &str = "budgets";
 const PODS: usize = 5;
 /// Calls that all pods together may make.
-const LIMIT: usize = 150;
+const LIMIT: usize = 350;
 /// What the docs allow: the calls of all pods in 15 seconds, at one call a second for each, and one
 /// call of each that runs when the others are told.
 const MOST_OVER: usize = PODS * 15 + PODS;
-/// The loop ends by the budget. Without faults it takes half a minute.
+/// The loop ends by the budget. Without faults it takes seventy seconds.
 const LOOP: Duration = Duration::from_secs(300);
 
 #[test]
@@ -39,12 +39,11 @@ fn five_pods_in_a_loop_stop_at_one_budget() -> Result<()> {
 
     let begun = Instant::now();
     let (mut killed, mut leader_is_killed) = (0, false);
-    let spent = desk
-        .platform
+    desk.platform
         .eventually("every pod to be refused", LOOP, || {
             let calls = calls(&desk)?;
-            // Early, so that the next leader answers before the budget ends.
-            if calls > LIMIT / 6 && !leader_is_killed {
+            // Early: without a leader, each pod counts from the sum that it learnt last.
+            if calls > LIMIT / 15 && !leader_is_killed {
                 kill_controllers(&desk)?;
                 leader_is_killed = true;
             }
@@ -56,12 +55,13 @@ fn five_pods_in_a_loop_stop_at_one_budget() -> Result<()> {
             let refused = refused.collect::<Result<Vec<bool>>>()?;
             let is_over = refused.iter().all(|refused| *refused);
             match is_over {
-                true => Ok(PollResult::Yes(calls)),
+                true => Ok(PollResult::Yes(())),
                 false => Ok(PollResult::NotYet(format!(
                     "{calls} calls, refused: {refused:?}"
                 ))),
             }
         })?;
+    let spent = calls(&desk)?;
     println!(
         "{spent} calls of a budget of {LIMIT} by {PODS} pods in {:?}; {killed} mediators and the controllers were killed",
         begun.elapsed()
@@ -70,18 +70,21 @@ fn five_pods_in_a_loop_stop_at_one_budget() -> Result<()> {
         killed > 0 && leader_is_killed,
         "nothing was killed: {killed}"
     );
-    ensure!(spent >= LIMIT, "{spent} of {LIMIT} calls");
+    // A mediator that is killed between counting a call and sending it.
+    ensure!(spent + killed >= LIMIT, "{spent} of {LIMIT} calls");
     ensure!(spent <= LIMIT + MOST_OVER, "{spent} of {LIMIT} calls");
 
-    // The pods go on asking, and get nothing more; the status has each call.
+    // The pods go on asking, and get nothing more.
     desk.platform
-        .eventually("the status to have each call", START, || {
+        .eventually("the status to say so", START, || {
             let agent = desk.agent("spender")?;
             let budget = &agent["status"]["budgets"][0];
-            let is_counted = budget["used"] == spent && budget["limit"] == LIMIT;
+            let used = budget["used"].as_u64().unwrap_or_default();
+            let is_counted = used >= LIMIT as u64 && budget["limit"] == LIMIT;
+            let is_said = condition(&agent, "Ready")["reason"] == "BudgetUsedUp";
             Ok(PollResult::when(
-                is_counted,
-                agent["status"]["budgets"].to_string(),
+                is_counted && is_said,
+                agent["status"].to_string(),
             ))
         })?;
     ensure!(calls(&desk)? == spent, "calls after the budget was used up");
