@@ -62,6 +62,7 @@ pub const TOOL_OUTCOMES: &[&str] = &[
     "permission_denied",
     "condition_failed",
     "rate_limited",
+    "quota_exhausted",
     "unsupported_tool",
     "unsupported_requirement",
     "request_failed",

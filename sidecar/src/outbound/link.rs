@@ -35,6 +35,9 @@ use crate::outbound::{Outbound, OutboundError};
 
 /// Longest time that the operator may hold its answer, and so the interval of counter reports.
 const HOLD: Duration = Duration::from_secs(15);
+/// The same for an agent with budgets: the sum of its other pods is made of reports that are so old,
+/// and is used for as long.
+const HOLD_WITH_BUDGETS: Duration = Duration::from_secs(7);
 /// Time beyond the hold for connecting, and for a busy operator.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Shortest time between the beginnings of two requests, so that a burst of changes is one report.
@@ -137,7 +140,7 @@ impl Link {
                         },
                         () = self.models.key_change() => asked,
                         () = self.outages.change() => asked,
-                        answer = asking => self.apply(&mut progress, answer, asked),
+                        answer = asking => self.apply(&mut progress, answer, asked, hold(&now)),
                     }
                 }
             };
@@ -150,12 +153,14 @@ impl Link {
         }
     }
 
-    /// Applies the result of a request that began at `asked`; returns when the next one is due.
+    /// Applies the result of a request that began at `asked` and could be held for `hold`; returns when the
+    /// next one is due.
     fn apply(
         &self,
         progress: &mut Progress,
         answer: Result<LinkDown, LinkError>,
         asked: Instant,
+        hold: Duration,
     ) -> Instant {
         let now = Instant::now();
         let accepted = answer.and_then(|answer| {
@@ -169,7 +174,7 @@ impl Link {
                 progress.failures = 0;
                 self.status.is(LinkState::Connected);
                 self.metrics.link_report("ok");
-                let held = now.saturating_duration_since(asked) >= HOLD / 2;
+                let held = now.saturating_duration_since(asked) >= hold / 2;
                 progress.quick = if held { 0 } else { progress.quick + 1 };
                 asked
                     + if progress.quick < QUICK {
@@ -249,7 +254,7 @@ impl Link {
                 .error()
                 .map(|error| error.chars().take(LONGEST_TEXT).collect()),
             seen: now.seen,
-            hold_ms: u64::try_from(HOLD.as_millis()).unwrap_or(u64::MAX),
+            hold_ms: u64::try_from(hold(now).as_millis()).unwrap_or(u64::MAX),
             withheld: version
                 .into_iter()
                 .flat_map(|version| version.withheld())
@@ -272,6 +277,15 @@ impl Link {
                 self.budgets.own(budgets, Timestamp::now())
             }),
         }
+    }
+}
+
+/// The time for which the operator may hold its answer.
+fn hold(now: &EffectiveConfig) -> Duration {
+    let version = now.load_state.version();
+    match version.is_some_and(|version| !version.agent.budgets.is_empty()) {
+        true => HOLD_WITH_BUDGETS,
+        false => HOLD,
     }
 }
 
