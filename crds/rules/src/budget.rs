@@ -22,6 +22,13 @@ pub struct Period {
 }
 
 impl Period {
+    /// Whether the period with this beginning is that of `now`, or the one after it: the clock was set
+    /// back, or that of another machine is ahead. A later one comes from a clock that was wrong.
+    pub fn is_current(start: Timestamp, per: BudgetPeriod, now: Timestamp) -> bool {
+        let current = Self::of(per, now);
+        start == current.start || start == current.end
+    }
+
     /// The period that has this time.
     pub fn of(per: BudgetPeriod, time: Timestamp) -> Self {
         let fixed = |seconds: i64| {
@@ -51,11 +58,12 @@ fn midnight(date: Date) -> Option<Timestamp> {
     Some(midnight.timestamp())
 }
 
-/// What was used of one unit in one period.
+/// The amount of one unit that was used in one period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeriodCount {
-    start: Timestamp,
-    used: u64,
+    /// The beginning of the period.
+    pub start: Timestamp,
+    pub used: u64,
 }
 
 impl PeriodCount {
@@ -65,7 +73,7 @@ impl PeriodCount {
             start: written.since.parse().ok()?,
             used: written.used,
         };
-        count.counts(written.per, now).then_some(count)
+        Period::is_current(count.start, written.per, now).then_some(count)
     }
 
     pub fn write(&self, unit: BudgetUnit, per: BudgetPeriod) -> BudgetUse {
@@ -77,7 +85,7 @@ impl PeriodCount {
         }
     }
 
-    /// Counts nothing yet.
+    /// A count of zero for the period of `now`.
     pub fn new(per: BudgetPeriod, now: Timestamp) -> Self {
         Self {
             start: Period::of(per, now).start,
@@ -85,30 +93,19 @@ impl PeriodCount {
         }
     }
 
-    pub fn start(&self) -> Timestamp {
-        self.start
-    }
-
-    /// What was used in the period of this time.
-    pub fn used(&self, per: BudgetPeriod, now: Timestamp) -> u64 {
-        match self.counts(per, now) {
+    /// The amount that was used in the period of this time.
+    pub fn used_at(&self, per: BudgetPeriod, now: Timestamp) -> u64 {
+        match Period::is_current(self.start, per, now) {
             true => self.used,
             false => 0,
         }
     }
 
     pub fn add(&mut self, per: BudgetPeriod, now: Timestamp, amount: u64) {
-        if !self.counts(per, now) {
+        if !Period::is_current(self.start, per, now) {
             *self = Self::new(per, now);
         }
         self.used = self.used.saturating_add(amount);
-    }
-
-    /// Whether the count is one of the period of this time, or of the period after it: the clock was
-    /// set back, or that of another machine is ahead. A later one comes from a clock that was wrong.
-    pub fn counts(&self, per: BudgetPeriod, now: Timestamp) -> bool {
-        let current = Period::of(per, now);
-        self.start == current.start || self.start == current.end
     }
 }
 
@@ -205,15 +202,15 @@ mod tests {
         let day = BudgetPeriod::Day;
         let mut count = PeriodCount::new(day, at("2026-11-26T23:00:00Z"));
         count.add(day, at("2026-11-26T23:00:00Z"), 5);
-        assert_eq!(count.used(day, at("2026-11-26T23:59:59Z")), 5);
-        assert_eq!(count.used(day, at("2026-11-27T00:00:00Z")), 0);
+        assert_eq!(count.used_at(day, at("2026-11-26T23:59:59Z")), 5);
+        assert_eq!(count.used_at(day, at("2026-11-27T00:00:00Z")), 0);
         count.add(day, at("2026-11-27T00:00:00Z"), 2);
         // Set back across midnight: what is used after it is added to the later day.
-        assert_eq!(count.used(day, at("2026-11-26T23:59:59Z")), 2);
+        assert_eq!(count.used_at(day, at("2026-11-26T23:59:59Z")), 2);
         count.add(day, at("2026-11-26T23:59:59Z"), 1);
-        assert_eq!(count.used(day, at("2026-11-27T00:00:01Z")), 3);
+        assert_eq!(count.used_at(day, at("2026-11-27T00:00:01Z")), 3);
         // By more than a day: the other time was wrong.
-        assert_eq!(count.used(day, at("2026-11-24T00:00:00Z")), 0);
+        assert_eq!(count.used_at(day, at("2026-11-24T00:00:00Z")), 0);
     }
 
     #[test]

@@ -9,21 +9,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{Budget, BudgetPeriod, BudgetUnit, BudgetUse};
-use toolcrib_rules::{Period, PeriodCount};
+use toolcrib_rules::{Exhaustion, Period, PeriodCount};
 
-use super::reports::MOST;
+use super::reports::{CLOCK_SKEW, MOST};
 
-/// Most that a mediator's clock may be ahead. A later period would end the current one for all pods.
-const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// Limit of the counts in a report: all units with all periods.
 const MOST_COUNTS: usize = 6;
 
 type Key = (BudgetUnit, BudgetPeriod);
 
-/// What an agent has used in one period.
+/// The use of one unit by an agent in one period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetSum {
     pub unit: BudgetUnit,
@@ -60,13 +58,7 @@ struct Sum {
 #[derive(Debug)]
 struct PodCounts {
     agent: ObjectRef,
-    counts: BTreeMap<Key, PodCount>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct PodCount {
-    start: Timestamp,
-    used: u64,
+    counts: BTreeMap<Key, PeriodCount>,
 }
 
 impl Sum {
@@ -82,24 +74,17 @@ impl Sum {
     fn used(&self) -> u64 {
         self.living.saturating_add(self.deleted).max(self.known)
     }
-
-    fn is_of(&self, per: BudgetPeriod, now: Timestamp) -> bool {
-        let period = Period::of(per, now);
-        self.start == period.start || self.start == period.end
-    }
 }
 
 impl AgentSums {
     /// The budgets that are used up.
-    fn exhausted(&self, now: Timestamp) -> Vec<Budget> {
-        let is_used_up = |budget: &&Budget| {
+    fn exhausted(&self, now: Timestamp) -> Vec<Exhaustion> {
+        let exhaustion = |budget: &Budget| {
             let sum = self.sums.get(&(budget.unit, budget.per));
-            let used = sum
-                .filter(|sum| sum.is_of(budget.per, now))
-                .map_or(0, Sum::used);
-            used >= budget.limit
+            let sum = sum.filter(|sum| Period::is_current(sum.start, budget.per, now));
+            Exhaustion::of(*budget, sum.map_or(0, Sum::used), now)
         };
-        self.limits.iter().filter(is_used_up).copied().collect()
+        self.limits.iter().filter_map(exhaustion).collect()
     }
 }
 
@@ -161,7 +146,8 @@ impl BudgetSums {
             let Some(count) = PeriodCount::read(reported, now) else {
                 continue;
             };
-            let (key, start) = ((reported.unit, reported.per), count.start());
+            let (key, start) = ((reported.unit, reported.per), count.start);
+            // A later period would end the current one for all pods.
             if now.duration_until(start) > CLOCK_SKEW {
                 continue;
             }
@@ -174,9 +160,9 @@ impl BudgetSums {
             }
             let known = pod.counts.get(&key).filter(|known| known.start == start);
             let known = known.map_or(0, |known| known.used);
-            let used = reported.used.min(MOST).max(known);
+            let used = count.used.min(MOST).max(known);
             sum.living = sum.living.saturating_add(used - known).min(MOST);
-            pod.counts.insert(key, PodCount { start, used });
+            pod.counts.insert(key, PeriodCount { start, used });
         }
         sums.exhausted(now) != before
     }
@@ -189,7 +175,7 @@ impl BudgetSums {
         let Some(sums) = self.agents.get_mut(&pod.agent) else {
             return;
         };
-        for (key, PodCount { start, used }) in pod.counts {
+        for (key, PeriodCount { start, used }) in pod.counts {
             if let Some(sum) = sums.sums.get_mut(&key).filter(|sum| sum.start == start) {
                 sum.living = sum.living.saturating_sub(used);
                 sum.deleted = sum.deleted.saturating_add(used).min(MOST);
@@ -207,7 +193,7 @@ impl BudgetSums {
     pub fn of(&self, agent: &ObjectRef, now: Timestamp) -> Vec<BudgetSum> {
         let sums = self.agents.get(agent).map(|agent| &agent.sums);
         let sums = sums.into_iter().flatten();
-        let current = sums.filter(|((_, per), sum)| sum.is_of(*per, now));
+        let current = sums.filter(|((_, per), sum)| Period::is_current(sum.start, *per, now));
         current
             .map(|((unit, per), sum)| BudgetSum {
                 unit: *unit,

@@ -32,7 +32,7 @@ pub struct BudgetStore {
 #[derive(Debug)]
 struct CountFile {
     lines: LineFile,
-    /// What was counted last is not in the file.
+    /// True if the file lacks the latest counts.
     is_behind: bool,
 }
 
@@ -116,7 +116,7 @@ fn line(used: &BudgetUse) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelCallDenial {
     Exhausted(Exhaustion),
-    /// What was used before cannot be written.
+    /// The counts of earlier requests cannot be written.
     Unwritten,
 }
 

@@ -51,7 +51,7 @@ pub struct App {
     pub continuity: ContinuityStore,
     /// The calls that the rates of rules have counted.
     pub rates: RateStore,
-    /// What was used of the agent's budgets.
+    /// The counts of the agent's budgets.
     pub budgets: Arc<BudgetStore>,
     pub settings: Settings,
     /// One permit per running request; draining takes them all.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use toolcrib_manifest::{Budget, BudgetPeriod, BudgetUnit, BudgetUse};
-use toolcrib_rules::{Exhaustion, PeriodCount};
+use toolcrib_rules::{Exhaustion, Period, PeriodCount};
 
 /// The counts of one agent in this pod. There are at most as many as units and periods together.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub struct BudgetCounts(Mutex<BTreeMap<Key, Counts>>);
 
 type Key = (BudgetUnit, BudgetPeriod);
 
-/// What was used of one unit in one period. `None`: nothing is known.
+/// The use of one unit in one period, by this pod and by the others. `None`: nothing is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     own: Option<PeriodCount>,
@@ -27,7 +27,7 @@ struct Counts {
 
 impl Counts {
     fn used(&self, per: BudgetPeriod, now: Timestamp) -> u64 {
-        let used = |count: Option<PeriodCount>| count.map_or(0, |count| count.used(per, now));
+        let used = |count: Option<PeriodCount>| count.map_or(0, |count| count.used_at(per, now));
         used(self.own).saturating_add(used(self.others))
     }
 }
@@ -49,10 +49,9 @@ impl BudgetCounts {
                 continue;
             };
             let known = &mut counts.entry((other.unit, other.per)).or_default().others;
-            let is_behind = known.is_some_and(|known| {
-                (known.start(), known.used(other.per, now))
-                    >= (told.start(), told.used(other.per, now))
-            });
+            let current = known.filter(|known| Period::is_current(known.start, other.per, now));
+            let is_behind =
+                current.is_some_and(|known| (known.start, known.used) >= (told.start, told.used));
             if !is_behind {
                 *known = Some(told);
             }
@@ -68,7 +67,7 @@ impl BudgetCounts {
         let used = budgets.iter().map(|budget| {
             let known = counts.get(&(budget.unit, budget.per));
             let own = known.and_then(|counts| counts.own);
-            let own = own.filter(|own| own.counts(budget.per, now));
+            let own = own.filter(|own| Period::is_current(own.start, budget.per, now));
             let own = own.unwrap_or_else(|| PeriodCount::new(budget.per, now));
             own.write(budget.unit, budget.per)
         });
