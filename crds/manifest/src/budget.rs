@@ -55,7 +55,7 @@ impl fmt::Display for BudgetPeriod {
     }
 }
 
-/// What was used in one period.
+/// The amount of one unit that was used in one period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetUse {
     pub per: BudgetPeriod,

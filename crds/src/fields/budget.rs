@@ -1,5 +1,6 @@
 //! How much an agent may use in a period.
 
+use kube::core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest as manifest;
@@ -8,13 +9,19 @@ use toolcrib_manifest as manifest;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
-    /// What is counted.
+    /// The unit that is counted.
     pub unit: BudgetUnit,
     /// The most of it in each period, by all pods of the agent together. 0: nothing may be used.
     #[schemars(range(max = 9_007_199_254_740_991_u64))]
     pub limit: u64,
     /// The period, which begins with the hour, day or month of UTC.
     pub per: BudgetPeriod,
+}
+
+/// The rule of a list of budgets: at most one for each unit and period.
+pub(crate) fn one_of_each() -> Rule {
+    Rule::new("self.all(x, self.exists_one(y, y.unit == x.unit && y.per == x.per))")
+        .message("two budgets have the same unit and period: remove one of them")
 }
 
 /// What a budget counts.

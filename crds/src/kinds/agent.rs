@@ -73,7 +73,7 @@ pub struct AgentSpec {
     /// replaces the one of the ToolDefaults with the same unit and period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
-    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.unit == x.unit && y.per == x.per))").message("two budgets have the same unit and period: remove one of them"))]
+    #[x_kube(validation = crate::fields::budget::one_of_each())]
     pub budgets: Vec<Budget>,
     /// Unrestricted (built-in) or Declared.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,7 +280,8 @@ pub struct AgentStatus {
     /// A coarse copy of the mediators' counters, at most five minutes old while they run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageStatus>,
-    /// The budgets in force, and what is used of them; as old as `usage`.
+    /// The budgets in force, and what is used of them: at most five minutes old, and written at once
+    /// when a budget is used up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["unit", "per"]))]
     pub budgets: Vec<BudgetStatus>,
@@ -430,7 +431,7 @@ pub struct UsageStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BudgetStatus {
-    /// What is counted.
+    /// The unit that is counted.
     pub unit: BudgetUnit,
     /// The length of the period.
     pub per: BudgetPeriod,

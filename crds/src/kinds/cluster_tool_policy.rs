@@ -78,7 +78,7 @@ pub struct ClusterToolPolicySpec {
     /// limit holds of those of Agent, ToolDefaults and policies with the same unit and period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
-    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.unit == x.unit && y.per == x.per))").message("two budgets have the same unit and period: remove one of them"))]
+    #[x_kube(validation = crate::fields::budget::one_of_each())]
     pub budgets: Vec<Budget>,
     /// Enforce withholds what `maxTier` and `deny` match. Audit tries them out: the tools are given,
     /// calls of them run, and the record has `would_deny`. Not for `models`, `budgets` and `suspend`. Left out:

@@ -50,7 +50,7 @@ pub struct ToolDefaultsSpec {
     /// How many calls and tokens each agent may use in a period, by all its pods together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
-    #[x_kube(validation = Rule::new("self.all(x, self.exists_one(y, y.unit == x.unit && y.per == x.per))").message("two budgets have the same unit and period: remove one of them"))]
+    #[x_kube(validation = crate::fields::budget::one_of_each())]
     pub budgets: Vec<Budget>,
     /// Mediated (built-in) or Native.
     #[serde(skip_serializing_if = "Option::is_none")]
