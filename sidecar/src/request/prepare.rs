@@ -10,8 +10,7 @@ use toolcrib_dialect::Dialect;
 use toolcrib_manifest::Provider;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
-use crate::app::App;
-use crate::app::budgets::TokenCharge;
+use crate::app::budgets::{BudgetStore, TokenCharge};
 use crate::config::{EffectiveConfig, Unavailable, Version};
 use crate::history::{Body, RecordBody};
 use crate::outbound::model::{Candidate, CandidateRequest, Operation, PolicyError, candidates};
@@ -70,9 +69,9 @@ impl Preparation {
     }
 
     /// Begins to count the tokens of the call, if the agent has a budget of tokens.
-    pub fn charge(&self, app: &App) -> Option<TokenCharge> {
+    pub fn charge(&self, budgets: &Arc<BudgetStore>) -> Option<TokenCharge> {
         let body = self.candidates.first().map_or(0, |it| it.body.len());
-        TokenCharge::begin(&app.budgets, &self.version.agent.budgets, body)
+        TokenCharge::begin(budgets, &self.version.agent.budgets, body)
     }
 
     pub fn providers(&self) -> &BTreeMap<String, Provider> {

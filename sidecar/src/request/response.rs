@@ -1,18 +1,20 @@
 //! The channel from the task that serves a request to the runner's connection. The task outlives
 //! the connection, so that calls are recorded even if the runner disconnects.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{HeaderName, StatusCode};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use toolcrib_dialect::Dialect;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
-/// The header that keeps the official SDKs from retrying after a 5xx, if its value is `false`.
+/// The header that keeps the official SDKs from retrying after a 429 or 5xx, if its value is `false`.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Chunks that may wait for the connection; if the queue is full, reading from the model waits.
@@ -48,6 +50,16 @@ impl Head {
             self.headers.insert(name, value);
         }
         self
+    }
+
+    /// Says when the client may try again; `wait` is `None` if that is not known, or not soon. A budget
+    /// that is used up for long asks the client not to try.
+    pub fn retry(self, code: Option<RunnerCode>, wait: Option<Duration>) -> Self {
+        match (wait, code) {
+            (Some(wait), _) => self.with(RETRY_AFTER, &wait.as_secs().max(1).to_string()),
+            (None, Some(RunnerCode::QuotaExhausted)) => self.with(SHOULD_RETRY, "false"),
+            (None, _) => self,
+        }
     }
 }
 

@@ -222,7 +222,7 @@ impl Drive {
         self.charge = prepared
             .as_ref()
             .ok()
-            .and_then(|prepared| prepared.charge(&app));
+            .and_then(|prepared| prepared.charge(&app.budgets));
         async move {
             let prepared = match prepared {
                 Ok(prepared) => prepared,
@@ -484,16 +484,11 @@ impl Drive {
             if response.content_type.starts_with("text/event-stream") {
                 head = head.with(CACHE_CONTROL, "no-cache");
             }
-            let seconds = self
-                .retry_after
-                .map(|wait| wait.as_secs().max(1).to_string());
-            // The next period begins too late for a client to wait for it.
-            let is_long = response.error == Some(RunnerCode::QuotaExhausted) && seconds.is_none();
-            if response.after_calls || is_long {
-                head = head.with(SHOULD_RETRY, "false");
-            } else if let Some(wait) = response.retry_after.or(seconds) {
-                head = head.with(RETRY_AFTER, &wait);
-            }
+            head = match response.retry_after {
+                _ if response.after_calls => head.with(SHOULD_RETRY, "false"),
+                Some(wait) => head.with(RETRY_AFTER, &wait),
+                None => head.retry(response.error, self.retry_after),
+            };
             ResponsePart::Whole(head, response.body.into())
         };
         self.outbox.push_back(outgoing);

@@ -26,7 +26,7 @@ use crate::outbound::model::{
 };
 use crate::request::prepare::{ModelRequest, Preparation};
 use crate::request::record::{self, HUNG_UP, RequestEnd};
-use crate::request::response::{Head, ResponsePart, SHOULD_RETRY};
+use crate::request::response::{Head, ResponsePart};
 use crate::request::room::BodyRoom;
 use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::turn::drive::{DELIVERY, failure};
@@ -114,7 +114,7 @@ pub async fn pass(
     let mut charge = request
         .operation
         .is_answer()
-        .then(|| prepared.charge(&app))
+        .then(|| prepared.charge(&app.budgets))
         .flatten();
     let (answered, waited) = first_byte_request.send(&awaited, &mut access).await;
     if let Ok(Err(error)) = &answered
@@ -474,13 +474,7 @@ fn own_error(
     retry_after: Option<Duration>,
     waited: Duration,
 ) -> (PassageEnd, Option<ResponsePart>) {
-    let mut head = Head::new(error.status(), "application/json");
-    if let Some(wait) = retry_after {
-        head = head.with(RETRY_AFTER, &wait.as_secs().max(1).to_string());
-    } else if error.code == RunnerCode::QuotaExhausted {
-        // The next period begins too late for a client to wait for it.
-        head = head.with(SHOULD_RETRY, "false");
-    }
+    let head = Head::new(error.status(), "application/json").retry(Some(error.code), retry_after);
     let body = error.body(request.dialect);
     last_word(
         request,
