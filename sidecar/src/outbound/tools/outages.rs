@@ -3,8 +3,8 @@
 //! Here: counting, from the results of calls. Not here: model providers, and feeds.
 //!
 //! Invariants: a service is reported after [`FAILURES`] calls in a row without an answer, and until
-//! one gets an answer, whatever it says. What is reported of one service changes at most once in
-//! [`STEADY`], so a service that comes and goes causes few writes of a status. Memory is bounded.
+//! one gets an answer, whatever it says. The report of one service changes at most once in [`STEADY`],
+//! so a service that comes and goes causes few writes of a status. Memory is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,7 +29,7 @@ const MOST_COUNTED: usize = 1024;
 /// The services that did not answer lately.
 #[derive(Debug, Default)]
 pub struct Outages {
-    services: Mutex<BTreeMap<Service, Unanswered>>,
+    services: Mutex<BTreeMap<Service, Outage>>,
     change: Notify,
 }
 
@@ -40,9 +40,9 @@ struct Service {
     base_url: String,
 }
 
-/// The calls since a service's last answer.
+/// The calls of a service since its last answer.
 #[derive(Debug)]
-struct Unanswered {
+struct Outage {
     calls: u32,
     /// Why the last of them got no answer.
     cause: Cause,
@@ -118,7 +118,7 @@ impl Sign {
     }
 }
 
-impl Unanswered {
+impl Outage {
     /// Decides what is reported now. Returns whether that is a change.
     fn settle(&mut self, now: Instant) -> bool {
         // The cause of a reported outage stays: the next call may fail by another one.
@@ -164,7 +164,7 @@ impl Outages {
                 known.settle(now)
             }
             (None, Sign::NoAnswer(cause)) if !is_full => {
-                let first = Unanswered {
+                let first = Outage {
                     calls: 1,
                     cause,
                     reported: None,

@@ -2,15 +2,14 @@
 
 use serde::Serialize;
 use toolcrib_crds::BudgetStatus;
-use toolcrib_manifest::{Budget, BudgetPeriod, BudgetUnit};
+use toolcrib_manifest::Budget;
 
 /// A budget, and what is used of it, if that is known.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BudgetLine {
-    unit: BudgetUnit,
-    limit: u64,
-    per: BudgetPeriod,
+    #[serde(flatten)]
+    budget: Budget,
     #[serde(skip_serializing_if = "Option::is_none")]
     used: Option<u64>,
     /// Time at which the period began.
@@ -26,9 +25,7 @@ pub(super) fn budgets(in_force: &[Budget], status: &[BudgetStatus]) -> Vec<Budge
         };
         let shown = status.iter().find(is_same);
         BudgetLine {
-            unit: budget.unit,
-            limit: budget.limit,
-            per: budget.per,
+            budget: *budget,
             used: shown.map(|shown| shown.used),
             since: shown.map(|shown| shown.since.0.to_string()),
         }
@@ -39,11 +36,7 @@ pub(super) fn budgets(in_force: &[Budget], status: &[BudgetStatus]) -> Vec<Budge
 impl BudgetLine {
     /// `budget of 500 calls per hour: 20 used since 2026-11-26T19:00:00Z`.
     pub(super) fn text(&self) -> String {
-        let budget = Budget {
-            limit: self.limit,
-            per: self.per,
-            unit: self.unit,
-        };
+        let budget = &self.budget;
         match (self.used, &self.since) {
             (Some(used), Some(since)) => format!("budget of {budget}: {used} used since {since}"),
             (_, _) => format!("budget of {budget}"),
@@ -55,6 +48,7 @@ impl BudgetLine {
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use toolcrib_crds as crds;
+    use toolcrib_manifest::{BudgetPeriod, BudgetUnit};
 
     use super::*;
 
