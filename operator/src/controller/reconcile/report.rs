@@ -43,7 +43,15 @@ pub async fn agent(
 ) -> Result<(), ReportError> {
     let now = jiff::Timestamp::now();
     let after = status::agent(before, facts, now);
-    write_status::<Agent>(context, work, agent, &before, &after).await?;
+    write_status(
+        context,
+        work,
+        &context.stores.agents,
+        agent,
+        &before,
+        &after,
+    )
+    .await?;
     let mut warnings: Vec<(Option<Code>, Warning)> = state(facts)
         .into_iter()
         .map(|warning| (None, warning))
@@ -67,7 +75,15 @@ pub async fn blocked(
     let now = jiff::Timestamp::now();
     let generation = agent.metadata.generation;
     let after = status::blocked(before, compiled, why, generation, now);
-    write_status::<Agent>(context, work, agent, &before, &after).await?;
+    write_status(
+        context,
+        work,
+        &context.stores.agents,
+        agent,
+        &before,
+        &after,
+    )
+    .await?;
     let why = std::slice::from_ref(why);
     warn(context, work, agent, findings(why)).await;
     Ok(())
@@ -156,7 +172,7 @@ where
         generation,
         jiff::Timestamp::now(),
     );
-    write_status::<K>(context, work, &**object, &before, &after).await?;
+    write_status(context, work, store, &**object, &before, &after).await?;
     warn(context, work, &**object, findings(report.diagnostics())).await;
     notify(
         context,
@@ -265,9 +281,11 @@ where
     }
 }
 
+/// Writes a status that was computed from `object`, if it differs from the one before.
 async fn write_status<K>(
     context: &Context,
     work: &Work,
+    store: &Store<DecodedObject<K>>,
     object: &impl Resource,
     before: &impl Serialize,
     after: &impl Serialize,
@@ -282,10 +300,17 @@ where
     let tree = |value: Result<Value, serde_json::Error>| value.expect("status types are JSON");
     let before = tree(serde_json::to_value(before));
     let after = tree(serde_json::to_value(after));
-    let Some(change) = merge_patch(&before, &after) else {
-        return Ok(());
-    };
-    patch_status::<K>(context, work, object.meta(), change).await
+    if let Some(change) = merge_patch(&before, &after) {
+        return patch_status::<K>(context, work, object.meta(), change).await;
+    }
+    // Another status may have come meanwhile. It was compared with the one wanted until now, so no
+    // reconcile is queued for it.
+    let version = &object.meta().resource_version;
+    let current = store.get(&work.key.namespace, &work.key.name);
+    if current.is_some_and(|current| current.meta().resource_version != *version) {
+        return Err(ReportError::Stale(work.subject().to_string()));
+    }
+    Ok(())
 }
 
 async fn patch_status<K>(

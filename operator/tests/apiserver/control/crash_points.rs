@@ -393,6 +393,52 @@ async fn a_paused_leader_restores_no_revoked_tool() {
     world.end(process).await;
 }
 
+/// Another writer changes a status while the reconcile that finds the old one correct is in progress.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_changes_during_a_reconcile_is_corrected() {
+    let mut world = World::new().await;
+    // One worker waits for the held request; the others go on.
+    world.harness.workers = 4;
+    let first = world.start("heron", world.faults()).await;
+    let given = world.settled(&first, "with the grant").await;
+    first.controller.kill().await;
+
+    let faults = world.faults().hold("toolcrib-analyst-context");
+    let process = world.start("newt", faults).await;
+    world
+        .harness
+        .eventually("the agent's reconcile waits", || async {
+            process.faults.struck().then_some(())
+        })
+        .await;
+    let agents: Api<Agent> = world.harness.api(&world.harness.pond);
+    let params = PatchParams::default();
+    let wrong = json!({"status": {"toolCount": 7}});
+    agents
+        .patch_status("analyst", &params, &Patch::Merge(wrong))
+        .await
+        .expect("status");
+    // Events of one watch come in order, so the wrong status has arrived once this one has.
+    for suspend in [true, false] {
+        let patch = json!({"spec": {"suspend": suspend}});
+        let changed = agents
+            .patch("executor", &params, &Patch::Merge(patch))
+            .await
+            .expect("executor");
+        world
+            .harness
+            .eventually("the change is reported", || async {
+                let executor = agents.get("executor").await.expect("executor");
+                let observed = executor.status?.observed_generation;
+                (observed == changed.metadata.generation).then_some(())
+            })
+            .await;
+    }
+    process.faults.release();
+    world.reach(&given, "the status is corrected").await;
+    world.end(process).await;
+}
+
 /// The leader is killed at each write of a grant, which is then revoked. The next leader reads
 /// everything as of before, and gets the later events afterwards.
 #[tokio::test(flavor = "multi_thread")]

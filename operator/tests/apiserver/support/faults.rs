@@ -67,6 +67,8 @@ struct Inner {
     state: Mutex<State>,
     process: watch::Sender<Process>,
     watching: watch::Sender<WatchFault>,
+    /// Whether the held request still waits.
+    holds: watch::Sender<bool>,
     /// A change ends every watch; the next watch of each resource is answered 410 Gone.
     generation: watch::Sender<u64>,
 }
@@ -81,6 +83,8 @@ struct State {
     aged: Option<(String, String)>,
     /// Resources whose next watch is answered 410 Gone.
     gone: BTreeSet<String>,
+    /// The name of the object whose next request is held until [`Faults::release`].
+    held: Option<&'static str>,
 }
 
 impl Faults {
@@ -94,8 +98,10 @@ impl Faults {
                 struck: false,
                 aged: None,
                 gone: BTreeSet::new(),
+                held: None,
             }),
             process: watch::channel(Process::Running).0,
+            holds: watch::channel(true).0,
             watching: watch::channel(WatchFault::Delivered).0,
             generation: watch::channel(0).0,
         }))
@@ -105,6 +111,18 @@ impl Faults {
     pub fn at(self, write: usize, fault: Fault) -> Self {
         self.state().fault = Some((write, fault));
         self
+    }
+
+    /// Holds the next request for the object of this name until [`Faults::release`]. All other
+    /// requests and events pass.
+    pub fn hold(self, name: &'static str) -> Self {
+        self.state().held = Some(name);
+        self
+    }
+
+    /// Sends the held request.
+    pub fn release(&self) {
+        self.0.holds.send_replace(false);
     }
 
     /// Returns objects as of `version`, except those of the operator's own namespace, until
@@ -201,6 +219,15 @@ impl Inner {
         if let Some(version) = version {
             return self.aged(request, &version).await;
         }
+        if self.is_held(&path) {
+            let mut holds = self.holds.subscribe();
+            // The sender is a field of self, so it is not dropped.
+            holds
+                .wait_for(|holds| !holds)
+                .await
+                .map(drop)
+                .unwrap_or_default();
+        }
         match fault {
             Some(Fault::Kill) => {
                 self.send(request).await?;
@@ -268,6 +295,13 @@ impl Inner {
             })
             .map(|(version, _)| version.clone());
         (fault, version)
+    }
+
+    fn is_held(&self, path: &str) -> bool {
+        let mut state = self.state();
+        let held = state.held.take_if(|held| single(path) == Some(*held));
+        state.struck |= held.is_some();
+        held.is_some()
     }
 
     async fn send(&self, request: Request<Body>) -> ApiResult {
