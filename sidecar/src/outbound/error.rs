@@ -63,9 +63,11 @@ fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
         return Some(unresolved(error));
     }
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
-        return error
-            .is_incomplete_message()
-            .then_some(ConnectionCause::Reset);
+        return match (error.is_incomplete_message(), error.is_parse()) {
+            (true, _) => Some(ConnectionCause::Reset),
+            (false, true) => Some(ConnectionCause::NotHttp),
+            (false, false) => None,
+        };
     }
     let inner = error
         .downcast_ref::<io::Error>()

@@ -335,7 +335,7 @@ impl FeedsState {
                 tracing::warn!(
                     feed = feed.name,
                     error = error.to_string(),
-                    cause = error.connection().map(|it| it.cause.to_string()),
+                    cause = error.connection().map(|it| it.cause.with_advice()),
                     address = error.connection().map(|it| it.address.as_str()),
                     "fetching feed failed"
                 );

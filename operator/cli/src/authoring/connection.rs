@@ -77,9 +77,12 @@ pub fn no_answer(error: reqwest::Error, server: impl fmt::Display, verb: Verb) -
     match cause(&error) {
         Some(cause) => {
             let advice = advice(cause, verb);
-            anyhow!("{server} cannot be asked: {cause}{advice}")
+            anyhow!("{server} cannot be asked: {cause}: {advice}")
         }
-        None => anyhow!(error.without_url()).context(format!("{server} cannot be asked")),
+        None => anyhow!(error.without_url()).context(format!(
+            "{server} cannot be asked: {}",
+            ConnectionCause::Other.advice()
+        )),
     }
 }
 
@@ -87,12 +90,22 @@ fn unresolved(unknown: &UnknownName, server: impl fmt::Display, verb: Verb) -> a
     let UnknownName { name, source } = unknown;
     let cause = ConnectionCause::NameNotFound;
     let advice = advice(cause, verb);
-    anyhow!("{server} cannot be asked: {cause}: this machine looked up {name} ({source}){advice}")
+    anyhow!("{server} cannot be asked: {cause}: this machine looked up {name} ({source}): {advice}")
 }
 
 fn cause(error: &reqwest::Error) -> Option<ConnectionCause> {
-    let known = chain(error).find_map(ConnectionCause::of);
+    let known = chain(error).find_map(|error| http(error).or_else(|| ConnectionCause::of(error)));
     known.or_else(|| error.is_timeout().then_some(ConnectionCause::TimedOut))
+}
+
+/// The cause that an error of the HTTP library shows.
+fn http(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
+    let error = error.downcast_ref::<hyper::Error>()?;
+    match (error.is_incomplete_message(), error.is_parse()) {
+        (true, _) => Some(ConnectionCause::Reset),
+        (false, true) => Some(ConnectionCause::NotHttp),
+        (false, false) => None,
+    }
 }
 
 /// The error and its sources.
@@ -104,37 +117,38 @@ fn chain<'e>(error: &'e reqwest::Error) -> impl Iterator<Item = &'e (dyn Error +
 fn advice(cause: ConnectionCause, verb: Verb) -> &'static str {
     match (cause, verb) {
         (ConnectionCause::NameNotFound, Verb::Discover) => {
-            ": check its spelling; a name that only the cluster knows, such as NAME.NAMESPACE.svc, \
+            "check its spelling; a name that only the cluster knows, such as NAME.NAMESPACE.svc, \
              needs --in-cluster instead of --url"
         }
         (ConnectionCause::NameNotFound, Verb::FromImage) => {
-            ": check its spelling, and the name servers of this machine"
+            "check its spelling, and the name servers of this machine"
         }
-        (ConnectionCause::Refused, _) => ": does a server listen at that port?",
         (ConnectionCause::TimedOut, _) => {
-            ": check the port, and whether a firewall stops connections of this machine"
+            "check the port, and whether a firewall stops connections of this machine"
         }
-        (ConnectionCause::TlsNotSpoken, Verb::Discover) => ": is its URL http://…?",
         (ConnectionCause::TlsNotSpoken, Verb::FromImage) => {
-            ": --plain-http is for a registry on this machine without TLS"
+            "--plain-http is for a registry on this machine without TLS"
         }
         (ConnectionCause::TlsUnknownCa | ConnectionCause::TlsCaAsServer, Verb::Discover) => {
-            ": name a file with the certificate of its CA with --ca-file"
+            "name a file with the certificate of its CA with --ca-file"
         }
         (ConnectionCause::TlsUnknownCa | ConnectionCause::TlsCaAsServer, Verb::FromImage) => {
-            ": add its CA to this machine's, or name a file with it in the variable SSL_CERT_FILE"
+            "add its CA to this machine's, or name a file with it in the variable SSL_CERT_FILE"
         }
         (
-            ConnectionCause::NameServer
+            cause @ (ConnectionCause::Refused
+            | ConnectionCause::TlsNotSpoken
+            | ConnectionCause::NameServer
             | ConnectionCause::AddressRefused
             | ConnectionCause::TlsExpired
             | ConnectionCause::TlsNotYetValid
             | ConnectionCause::TlsOtherHost
             | ConnectionCause::Tls
             | ConnectionCause::Reset
+            | ConnectionCause::NotHttp
             | ConnectionCause::NoRoute
-            | ConnectionCause::Other,
+            | ConnectionCause::Other),
             _,
-        ) => "",
+        ) => cause.advice(),
     }
 }

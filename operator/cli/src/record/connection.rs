@@ -29,15 +29,20 @@ impl FailedConnection {
             address: cut(address, MAX_NAME).into_owned(),
         }
     }
+
+    /// The cause; `None` if a newer mediator wrote it.
+    pub fn known_cause(&self) -> Option<ConnectionCause> {
+        let word = IntoDeserializer::<Error>::into_deserializer(&*self.cause);
+        ConnectionCause::deserialize(word).ok()
+    }
 }
 
 impl fmt::Display for FailedConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = IntoDeserializer::<Error>::into_deserializer(&*self.cause);
         let address = print::plain(&self.address);
-        match ConnectionCause::deserialize(word) {
-            Ok(cause) => write!(f, "{cause} at {address}"),
-            Err(_) => write!(f, "{} at {address}", print::plain(&self.cause)),
+        match self.known_cause() {
+            Some(cause) => write!(f, "{cause} at {address}"),
+            None => write!(f, "{} at {address}", print::plain(&self.cause)),
         }
     }
 }

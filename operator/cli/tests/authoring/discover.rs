@@ -318,26 +318,43 @@ fn a_server_that_cannot_be_reached_is_explained() {
         assert_eq!(output.status.code(), Some(1));
         text(&output.stderr)
     };
-    let errors = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            use std::io::{Read as _, Write as _};
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut head = [0; 8192];
-            assert_ne!(stream.read(&mut head).unwrap(), 0);
-            stream
-                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                .unwrap();
-        });
-        ask(&format!("https://{address}/mcp"))
-    });
-    let expected = format!(
-        "error: https://{address}/mcp cannot be asked: the port does not speak TLS: is its URL http://…?\n"
-    );
-    assert_eq!(errors, expected);
+    let ask_a_server = |scheme: &str, answer: &[u8]| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                use std::io::{Read as _, Write as _};
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut head = [0; 8192];
+                assert_ne!(stream.read(&mut head).unwrap(), 0);
+                stream.write_all(answer).unwrap();
+            });
+            ask(&format!("{scheme}://{address}/mcp"))
+        })
+    };
+    let plain: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+    for (scheme, answer, words) in [
+        (
+            "https",
+            plain,
+            "the port does not speak TLS: write http:// for a server without TLS, or name its port with TLS",
+        ),
+        (
+            "http",
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            "the server does not speak HTTP: check the port, since a server of another protocol listens there",
+        ),
+        (
+            "http",
+            b"",
+            "the connection broke off: see the log of the server, which closed the connection",
+        ),
+    ] {
+        let expected = format!("error: {scheme}://{address}/mcp cannot be asked: {words}\n");
+        assert_eq!(ask_a_server(scheme, answer), expected);
+    }
     // A port that no test binds.
     let errors = ask("http://127.0.0.1:1/mcp");
     assert!(
-        errors.contains("cannot be asked: connection refused: does a server listen at that port?"),
+        errors.contains("cannot be asked: connection refused: check that the server runs and listens at this port"),
         "{errors}"
     );
     // No resolver asks a name server for so long a label.

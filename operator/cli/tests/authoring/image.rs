@@ -344,7 +344,7 @@ fn unreadable_images_are_reported() {
     check(
         &format!("{nobody}/pond/fish:1"),
         1,
-        "127.0.0.1:1 cannot be asked: connection refused: does a server listen at that port?",
+        "127.0.0.1:1 cannot be asked: connection refused: check that the server runs and listens at this port",
     );
 }
 
@@ -424,7 +424,7 @@ fn a_server_of_blobs_that_cannot_be_reached_is_reported() {
     let server = Server::start(redirects_blobs);
     let folder = tempfile::tempdir().unwrap();
     let words = format!(
-        "the image's config: {}, or the server to which it redirects, cannot be asked: connection refused: does a server listen at that port?\n",
+        "the image's config: {}, or the server to which it redirects, cannot be asked: connection refused: check that the server runs and listens at this port\n",
         server.address
     );
     failed(&new(&folder, &server.reference()), 1, &words);

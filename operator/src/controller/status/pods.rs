@@ -281,7 +281,7 @@ pub(super) fn outages(pods: &[PodState]) -> Option<Verdict> {
         .collect();
     let named: Vec<&str> = services.iter().copied().take(STALE_LISTED).collect();
     let text = format!(
-        "the last calls got no answer from service {}: `kubectl toolcrib audit --failed` shows the address; correct the Surface if it is wrong, otherwise check that the service runs",
+        "the last calls got no answer from service {}: `kubectl toolcrib audit --failed` shows the address",
         named.join(", ")
     );
     (!named.is_empty())

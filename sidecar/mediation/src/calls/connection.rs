@@ -19,7 +19,7 @@ pub struct ConnectionFailure {
     pub address: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionCause {
     /// Nothing listens at the address.
@@ -45,6 +45,8 @@ pub enum ConnectionCause {
     Tls,
     /// The connection was established and broke off.
     Reset,
+    /// The server's answer is no HTTP.
+    NotHttp,
     /// The network or the host cannot be reached.
     NoRoute,
     Other,
@@ -75,6 +77,53 @@ impl ConnectionCause {
             | ErrorKind::UnexpectedEof => Some(Self::Reset),
             _ => None,
         }
+    }
+
+    /// What the user can do about it, for a server that is called from a pod.
+    pub fn advice(self) -> &'static str {
+        match self {
+            ConnectionCause::Refused => "check that the server runs and listens at this port",
+            ConnectionCause::NameNotFound => {
+                "check the host's spelling; a Service of another namespace is NAME.NAMESPACE.svc"
+            }
+            ConnectionCause::NameServer => {
+                "check that the cluster's DNS runs; the chart's value dns.nameServers names it"
+            }
+            ConnectionCause::AddressRefused => {
+                "name a Service or a public host; loopback, link-local and metadata addresses are never dialled"
+            }
+            ConnectionCause::TimedOut => {
+                "check that the server runs, and whether a NetworkPolicy or a firewall stops the connection"
+            }
+            ConnectionCause::TlsNotSpoken => {
+                "write http:// for a server without TLS, or name its port with TLS"
+            }
+            ConnectionCause::TlsUnknownCa => {
+                "name the CA in caFrom of the Surface or ModelProvider"
+            }
+            ConnectionCause::TlsCaAsServer => {
+                "give the server a certificate that its CA signed, and name the CA in caFrom"
+            }
+            ConnectionCause::TlsExpired => "renew the server's certificate",
+            ConnectionCause::TlsNotYetValid => "check the clocks of the server and of the node",
+            ConnectionCause::TlsOtherHost => {
+                "call the server by a name in its certificate, or give it a certificate for this host"
+            }
+            ConnectionCause::Tls => {
+                "check that the server speaks TLS 1.2 or 1.3; its log may say more"
+            }
+            ConnectionCause::Reset => "see the log of the server, which closed the connection",
+            ConnectionCause::NotHttp => {
+                "check the port, since a server of another protocol listens there"
+            }
+            ConnectionCause::NoRoute => "check the address, and the routes of the node",
+            ConnectionCause::Other => "see the server's log",
+        }
+    }
+
+    /// The cause and the advice, for the log and the status.
+    pub fn with_advice(self) -> String {
+        format!("{self}: {}", self.advice())
     }
 }
 
@@ -154,6 +203,7 @@ impl fmt::Display for ConnectionCause {
             ConnectionCause::TlsOtherHost => "the server's certificate is for another host",
             ConnectionCause::Tls => "TLS failed",
             ConnectionCause::Reset => "the connection broke off",
+            ConnectionCause::NotHttp => "the server does not speak HTTP",
             ConnectionCause::NoRoute => "no route to the host",
             ConnectionCause::Other => "the connection failed",
         })

@@ -163,7 +163,7 @@ impl AwaitedProvider {
         let connection = candidate.timed_out();
         tracing::warn!(
             provider = candidate.provider,
-            cause = connection.cause.to_string(),
+            cause = connection.cause.with_advice(),
             address = connection.address,
             "provider did not answer before the end of the turn"
         );
@@ -360,7 +360,7 @@ impl ModelClient {
                             provider = candidate.provider,
                             key = lease.id(),
                             error = error.to_string(),
-                            cause = error.connection().map(|it| it.cause.to_string()),
+                            cause = error.connection().map(|it| it.cause.with_advice()),
                             address = error.connection().map(|it| it.address.as_str()),
                             "model request failed"
                         );

@@ -70,7 +70,7 @@ impl StreamError {
         let connection = self.connection()?;
         tracing::warn!(
             provider,
-            cause = connection.cause.to_string(),
+            cause = connection.cause.with_advice(),
             address = connection.address,
             error = self.to_string(),
             "provider's response interrupted"

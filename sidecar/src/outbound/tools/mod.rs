@@ -90,7 +90,7 @@ pub enum ToolOutput {
 fn unanswered(tool: &str, failure: ToolFailure, connection: ConnectionFailure) -> ToolFailure {
     tracing::warn!(
         tool,
-        cause = connection.cause.to_string(),
+        cause = connection.cause.with_advice(),
         address = connection.address,
         "service did not answer"
     );

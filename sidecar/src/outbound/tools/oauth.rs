@@ -272,7 +272,7 @@ impl TokensState {
             Err(error) => {
                 tracing::warn!(
                     error = error.to_string(),
-                    cause = error.connection().map(|it| it.cause.to_string()),
+                    cause = error.connection().map(|it| it.cause.with_advice()),
                     address = error::address(issuer),
                     "token request failed"
                 );

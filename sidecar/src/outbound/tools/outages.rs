@@ -87,8 +87,10 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.server {
-            Server::Service => write!(f, "{}", self.connection),
-            Server::TokenIssuer => write!(f, "its token issuer: {}", self.connection),
+            Server::Service => write!(f, "{}", self.connection.with_advice()),
+            Server::TokenIssuer => {
+                write!(f, "its token issuer: {}", self.connection.with_advice())
+            }
         }
     }
 }
@@ -261,7 +263,7 @@ mod tests {
             self.outages.count(&self.desk, result, self.at(seconds));
         }
 
-        /// The report, and whether the link was woken for it.
+        /// The report without its advice, and whether the link was woken for it.
         #[track_caller]
         fn check(&self, seconds: u64, expected: &[&str], woken: bool) {
             let report = self
@@ -269,7 +271,10 @@ mod tests {
                 .report([&self.desk].into_iter(), self.at(seconds));
             let report: Vec<String> = report
                 .iter()
-                .map(|outage| format!("{}: {}", outage.service, outage.reason))
+                .map(|outage| {
+                    let (cause, _) = outage.reason.rsplit_once(": ").expect("an advice");
+                    format!("{}: {cause}", outage.service)
+                })
                 .collect();
             assert_eq!(report, expected);
             assert_eq!(self.outages.change().now_or_never().is_some(), woken);

@@ -116,7 +116,7 @@ fn without_token(tool: &GrantedTool, auth: &Auth, failure: ToolFailure) -> ToolF
     let connection = error::timed_out(token_url);
     tracing::warn!(
         tool = tool.name(),
-        cause = connection.cause.to_string(),
+        cause = connection.cause.with_advice(),
         address = connection.address,
         "token issuer did not answer in time"
     );

@@ -206,7 +206,7 @@ impl Outage {
             assert_eq!(outage.world.result()["error"]["code"], "request_failed");
         }
         outage
-            .until(json!([{"service": "desk", "reason": "connection refused"}]))
+            .until(json!([{"service": "desk", "reason": "connection refused: check that the server runs and listens at this port"}]))
             .await;
         outage
     }

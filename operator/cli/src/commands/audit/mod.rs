@@ -9,10 +9,12 @@ mod summary;
 mod unknown;
 pub mod verify;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use toolcrib_mediation::ConnectionCause;
 
 use self::columns::{
     CSV_CALL, HEADER, aligned, call_row, csv_call, csv_cell, csv_request, escaped, request_row,
@@ -21,7 +23,7 @@ use self::summary::{Summary, TOOL_HEADER};
 use self::unknown::NamesSeen;
 use crate::args::{AuditOutput, AuditQuery};
 use crate::failure::Failure;
-use crate::record::{self, Call, Entry, Outcome, Request};
+use crate::record::{self, Call, Entry, FailedConnection, Outcome, Request};
 
 /// Rows whose columns are aligned with one another.
 const BATCH: usize = 500;
@@ -38,6 +40,9 @@ pub fn audit(query: &AuditQuery) -> Result<ExitCode, Failure> {
     }
     let statistics = printed?;
     report.names.print_notes(query);
+    for cause in &report.causes {
+        eprintln!("note: {}", cause.with_advice());
+    }
     let is_table = query.output == AuditOutput::Table;
     Ok(record::remarks(&query.record, &statistics, is_table))
 }
@@ -58,6 +63,8 @@ struct Report<'q> {
     widths: Vec<usize>,
     summary: Summary,
     names: NamesSeen,
+    /// Why connections in the rows failed.
+    causes: BTreeSet<ConnectionCause>,
     /// The first failure to print.
     failed: Option<std::io::Error>,
     out: std::io::BufWriter<std::io::Stdout>,
@@ -72,6 +79,7 @@ impl<'q> Report<'q> {
             widths: Vec::new(),
             summary: Summary::default(),
             names: NamesSeen::new(query),
+            causes: BTreeSet::new(),
             failed: None,
             out: std::io::BufWriter::new(std::io::stdout()),
         }
@@ -135,7 +143,10 @@ impl<'q> Report<'q> {
         }
         match self.query.output {
             AuditOutput::Json => self.json(call),
-            AuditOutput::Table => self.row(call_row(call)),
+            AuditOutput::Table => {
+                self.cause(call.connection.as_ref());
+                self.row(call_row(call));
+            }
             AuditOutput::Csv => self.csv(CSV_CALL, &csv_call(call)),
         }
     }
@@ -147,9 +158,17 @@ impl<'q> Report<'q> {
         }
         match self.query.output {
             AuditOutput::Json => self.json(request),
-            AuditOutput::Table => self.row(request_row(request)),
+            AuditOutput::Table => {
+                self.cause(request.connection.as_ref());
+                self.row(request_row(request));
+            }
             AuditOutput::Csv => self.csv(CSV_CALL, &csv_request(request)),
         }
+    }
+
+    fn cause(&mut self, connection: Option<&FailedConnection>) {
+        self.causes
+            .extend(connection.and_then(FailedConnection::known_cause));
     }
 
     fn json(&mut self, value: &impl Serialize) {

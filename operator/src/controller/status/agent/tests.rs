@@ -90,8 +90,7 @@ fn a_service_without_an_answer_is_named_and_the_agent_stays_ready() {
         [(
             "ServiceUnreachable",
             "the last calls got no answer from service desk (connection refused), reed (timed out): \
-             `kubectl toolcrib audit --failed` shows the address; correct the Surface if it is \
-             wrong, otherwise check that the service runs"
+             `kubectl toolcrib audit --failed` shows the address"
                 .to_owned()
         )]
     );
