@@ -53,6 +53,11 @@ impl Leadership {
         u64::try_from(since).unwrap_or(0).saturating_mul(1_000)
     }
 
+    /// The start of this tenure; `None` if the replica does not lead.
+    pub fn since(&self) -> Option<jiff::Timestamp> {
+        self.current().map(|tenure| tenure.since)
+    }
+
     fn current(&self) -> Option<lease::Tenure> {
         *self.tenure.lock()
     }

@@ -29,6 +29,7 @@ pub(super) fn pods(
 ) -> (Vec<PodState>, Option<Duration>) {
     let now = Timestamp::now();
     let limit = context.settings.stale_after;
+    let led_since = context.leadership.since();
     let mut wait: Option<Duration> = None;
     let reports = context.link.reports();
     let states = agent_pods(context, agent)
@@ -78,10 +79,16 @@ pub(super) fn pods(
                 let left = limit - waiting + Duration::from_secs(1);
                 wait = Some(wait.map_or(left, |wait| wait.min(left)));
             }
+            let reported_earlier = state == ReportState::None
+                && pod
+                    .created
+                    .zip(led_since)
+                    .is_some_and(|(created, since)| created < since);
             PodState {
                 name: id.name.to_owned(),
                 report: state,
                 overdue,
+                reported_earlier,
                 withheld: report
                     .map(|report| report.withheld.clone())
                     .unwrap_or_default(),

@@ -176,7 +176,7 @@ fn is_in_force(status: &AgentStatus) -> bool {
     in_force.is_some_and(|in_force| in_force.status == ConditionStatus::True.as_str())
 }
 
-fn condition(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
+pub(super) fn condition(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
     let mut conditions = conditions.iter();
     conditions.find(|condition| condition.type_ == type_.as_str())
 }

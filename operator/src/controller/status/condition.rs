@@ -21,6 +21,12 @@ pub struct Verdict(
     pub(super) String,
 );
 
+impl Verdict {
+    pub(super) fn is_false(&self) -> bool {
+        self.0 == ConditionStatus::False
+    }
+}
+
 pub(super) fn verdict(
     status: ConditionStatus,
     reason: impl Into<ReasonName>,

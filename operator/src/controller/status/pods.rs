@@ -7,9 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use toolcrib_compile::names;
-use toolcrib_crds::{ConditionStatus, PodsStatus, StateReason};
+use toolcrib_crds::{ConditionStatus, ConditionType, PodsStatus, StateReason};
 
+use super::changes::condition;
 use super::condition::{Verdict, verdict};
 use super::count;
 use super::written::WriteOutcome;
@@ -25,6 +27,8 @@ pub struct PodState {
     /// Whether the pod has been without the current manifest for longer than the stale time, or has
     /// stopped reporting.
     pub overdue: bool,
+    /// Whether this leader has no report of the pod because the pod reported to the one before.
+    pub reported_earlier: bool,
     /// Compiled tools that its mediator does not offer: `tool: reason`.
     pub withheld: Vec<String>,
     /// Providers that refuse every key that its mediator has for them: `NAME refused …`.
@@ -119,6 +123,32 @@ pub(super) fn faults(pods: &[PodState]) -> Vec<Verdict> {
     let all = [rejected, no_mediator(pods), token_refused(pods)];
     let keys = [key_refused(pods)];
     all.into_iter().chain(late).chain(keys).flatten().collect()
+}
+
+/// The earlier verdict of `Ready`, while this leader lacks the reports from which an earlier leader
+/// made it. `None` if no pod's report is lacking, or if the verdict did not come from a report.
+pub(super) fn earlier_verdict(before: &[Condition], pods: &[PodState]) -> Option<Verdict> {
+    const FROM_REPORTS: [StateReason; 6] = [
+        StateReason::ManifestRejected,
+        StateReason::Stale,
+        StateReason::TokenReplaced,
+        StateReason::TokenRefused,
+        StateReason::ProviderKeyRefused,
+        StateReason::ServiceUnreachable,
+    ];
+    let lacks = |pod: &PodState| pod.reported_earlier && !pod.overdue;
+    if !pods.iter().any(lacks) {
+        return None;
+    }
+    let before = condition(before, ConditionType::Ready)?;
+    let reason = FROM_REPORTS
+        .into_iter()
+        .find(|reason| reason.as_str() == before.reason)?;
+    let status = match before.status == ConditionStatus::True.as_str() {
+        true => ConditionStatus::True,
+        false => ConditionStatus::False,
+    };
+    Some(verdict(status, reason, before.message.clone()))
 }
 
 /// The names of the first pods that `pick` selects, separated by commas.

@@ -6,6 +6,7 @@
 //! Invariant: the digests are those of the last objects that were written completely.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use toolcrib_compile::{
     Code, Compilation, CredentialKind, Diagnostic, FeedSummary, GrantSource, Kind, Network,
     ObjectRef, Severity, Subject, ToolSummary, WithheldItem, all_not_accepted,
@@ -19,7 +20,7 @@ use toolcrib_manifest::{Digests, Suspension, Usage};
 use super::budgets;
 use super::condition::{Verdict, code, put, sentence, verdict};
 use super::count;
-use super::pods::{PodState, faults, in_force, outages, pods};
+use super::pods::{PodState, earlier_verdict, faults, in_force, outages, pods};
 use super::usage::usage;
 use super::written::{MAX_NAME, WriteOutcome};
 
@@ -111,6 +112,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
         status.manifest_digest = Some(digests.manifest.clone());
         status.credentials_revision = Some(digests.credentials.clone());
     }
+    let ready = ready(facts, &status.conditions);
     for (type_, verdict) in [
         (ConditionType::Accepted, accepted(facts)),
         (ConditionType::Compiled, compiled(facts)),
@@ -118,7 +120,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
             ConditionType::InForce,
             in_force(&facts.written, &facts.pods),
         ),
-        (ConditionType::Ready, ready(facts)),
+        (ConditionType::Ready, ready),
     ] {
         put(
             &mut status.conditions,
@@ -223,8 +225,9 @@ fn findings(facts: &AgentFacts<'_>) -> Option<String> {
 }
 
 /// `Ready`: the agent is compiled, it has something to serve, and no pod has a fault that does not
-/// resolve itself. A suspended agent is `Ready` too, with the reason `Suspended`.
-fn ready(facts: &AgentFacts<'_>) -> Verdict {
+/// resolve itself. A suspended agent is `Ready` too, with the reason `Suspended`. `before`: the
+/// conditions of the previous status.
+fn ready(facts: &AgentFacts<'_>, before: &[Condition]) -> Verdict {
     if let Some(refusal) = facts.refusal {
         return verdict(
             ConditionStatus::False,
@@ -256,6 +259,10 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
     if let Some(fault) = faults(&facts.pods).into_iter().next() {
         return fault;
     }
+    let earlier = earlier_verdict(before, &facts.pods);
+    if let Some(fault) = earlier.clone().filter(Verdict::is_false) {
+        return fault;
+    }
     // True: the agent is as its spec says, and tools that wait for Ready go on.
     if let Some(suspension) = facts.suspension {
         let why = suspension.reason.as_deref().unwrap_or("no reason is given");
@@ -265,7 +272,7 @@ fn ready(facts: &AgentFacts<'_>) -> Verdict {
     if let Some(used_up) = budgets::used_up(&facts.budgets) {
         return used_up;
     }
-    if let Some(outages) = outages(&facts.pods) {
+    if let Some(outages) = outages(&facts.pods).or(earlier) {
         return outages;
     }
     if facts.pods.is_empty() {

@@ -36,6 +36,7 @@ fn pod(name: &str, report: ReportState, overdue: bool) -> PodState {
         name: name.into(),
         report,
         overdue,
+        reported_earlier: false,
         withheld: Vec::new(),
         providers: Vec::new(),
         outages: Vec::new(),
@@ -71,6 +72,54 @@ fn a_refused_provider_key_is_reported_until_new_files_load() {
             .1
             .contains("have not loaded the present files yet")
     );
+}
+
+/// A new leader has no reports yet. It must not say that a fault is over that it has not heard of.
+#[test]
+fn a_fault_that_pods_reported_to_an_earlier_leader_stays_until_they_report_again() {
+    let otter = otter();
+    let now = Timestamp::UNIX_EPOCH;
+    let status = |before: Option<&AgentStatus>, pods: Vec<PodState>| {
+        let facts = AgentFacts {
+            pods,
+            ..facts(&otter)
+        };
+        agent(before, &facts, now)
+    };
+    let ready = |status: &AgentStatus| {
+        let mut conditions = status.conditions.iter();
+        let ready = conditions.find(|it| it.type_ == "Ready").expect("Ready");
+        (
+            format!("{}/{}", ready.status, ready.reason),
+            ready.message.clone(),
+        )
+    };
+    let unheard = PodState {
+        reported_earlier: true,
+        ..pod("a", ReportState::None, false)
+    };
+    let refused = PodState {
+        providers: vec!["reef refused its key with status 401".into()],
+        ..pod("a", ReportState::Loaded, false)
+    };
+    let down = PodState {
+        outages: vec!["desk (connection refused)".into()],
+        ..pod("a", ReportState::Loaded, false)
+    };
+    for (fault, expected) in [
+        (refused, "False/ProviderKeyRefused"),
+        (down, "True/ServiceUnreachable"),
+    ] {
+        let before = status(None, vec![fault]);
+        assert_eq!(ready(&before).0, expected);
+        let after = status(Some(&before), vec![unheard.clone()]);
+        assert_eq!(ready(&after), ready(&before));
+        // A new pod has reported to no earlier leader.
+        let new = status(Some(&before), vec![pod("b", ReportState::None, false)]);
+        assert_eq!(ready(&new).0, "True/Ready");
+        let healthy = status(Some(&after), vec![pod("a", ReportState::Loaded, false)]);
+        assert_eq!(ready(&healthy).0, "True/Ready");
+    }
 }
 
 #[test]
@@ -409,11 +458,11 @@ fn an_agent_without_tools_and_model_is_not_ready() {
         diagnostics: &found,
         ..facts(&otter)
     };
-    let Verdict(status, reason, message) = ready(&without_model);
+    let Verdict(status, reason, message) = ready(&without_model, &[]);
     assert_eq!(status, ConditionStatus::False);
     assert_eq!(reason.0, "NoModel");
     assert!(message.contains("requests are refused"), "{message}");
-    let Verdict(status, reason, _) = ready(&facts(&otter));
+    let Verdict(status, reason, _) = ready(&facts(&otter), &[]);
     assert_eq!((status, reason.0), (ConditionStatus::True, "NoPods"));
 }
 
@@ -434,7 +483,7 @@ fn an_agent_with_all_grants_withheld_is_not_ready() {
         digests: Some(&digests),
         ..facts(&otter)
     };
-    let Verdict(status, reason, message) = ready(&facts);
+    let Verdict(status, reason, message) = ready(&facts, &[]);
     assert_eq!(
         (status, reason.0, &*message),
         (
