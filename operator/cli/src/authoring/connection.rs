@@ -80,8 +80,7 @@ pub fn no_answer(error: reqwest::Error, server: impl fmt::Display, verb: Verb) -
             anyhow!("{server} cannot be asked: {cause}: {advice}")
         }
         None => anyhow!(error.without_url()).context(format!(
-            "{server} cannot be asked: {}",
-            ConnectionCause::Other.advice()
+            "{server} cannot be asked: check its address, and the network of this machine"
         )),
     }
 }

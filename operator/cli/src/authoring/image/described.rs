@@ -55,11 +55,11 @@ async fn file(image: &mut Image) -> anyhow::Result<(ImagePath, Vec<u8>)> {
     if let Some(path) = image.label(LABEL) {
         let shown = path.escape_debug().to_string();
         let place = ImagePath::parse(path).with_context(|| {
-            format!("the label {LABEL} names {shown}, which is not the path of a file")
+            format!("the label {LABEL} names {shown}, which is not the path of a file: correct it, such as /.claw-describe.json")
         })?;
         let bytes = image.file(&place).await?;
         let bytes = bytes.with_context(|| {
-            format!("the label {LABEL} names {place}, and the image has no such file")
+            format!("the label {LABEL} names {place}, and the image has no such file: add it, or correct the label")
         })?;
         return Ok((place, bytes));
     }
@@ -69,14 +69,20 @@ async fn file(image: &mut Image) -> anyhow::Result<(ImagePath, Vec<u8>)> {
             return Ok((place, bytes));
         }
     }
-    anyhow::bail!("the image has neither a label {LABEL} nor {DESCRIPTOR} nor /{TOOLS}")
+    anyhow::bail!(
+        "the image has neither a label {LABEL} nor {DESCRIPTOR} nor /{TOOLS}: add one, or write the Surface by hand"
+    )
 }
 
 /// Parses the file. The name decides the format: a list of tools is an object with `tools`, too.
 fn parse(place: &ImagePath, bytes: &[u8]) -> anyhow::Result<Description> {
-    let value: Value = serde_json::from_slice(bytes).context("is no JSON")?;
+    let value: Value =
+        serde_json::from_slice(bytes).context("is no JSON: correct it in the image")?;
     if !place.to_string().ends_with(TOOLS) {
-        ensure!(value.is_object(), "is no JSON object");
+        ensure!(
+            value.is_object(),
+            "is no JSON object: correct it in the image"
+        );
         return Ok(Description::Descriptor {
             descriptor: value,
             skill: Skill::None,
@@ -86,10 +92,12 @@ fn parse(place: &ImagePath, bytes: &[u8]) -> anyhow::Result<Description> {
     let answer = value.get("result").unwrap_or(&value);
     ensure!(
         answer.get("nextCursor").is_none_or(Value::is_null),
-        "is one page of several"
+        "is one page of several: add the whole list to the image"
     );
     let list = answer.get("tools").unwrap_or(answer);
-    let tools = list.as_array().context("has no list of tools")?;
+    let tools = list
+        .as_array()
+        .context("has no list of tools: add the answer to tools/list")?;
     Ok(Description::Tools(tools.clone()))
 }
 
@@ -101,7 +109,7 @@ async fn skill(image: &mut Image, descriptor: &ImagePath, path: &str) -> anyhow:
     match found {
         Some(bytes) => String::from_utf8(bytes)
             .map(Skill::Text)
-            .context("the skill is not text"),
+            .context("the skill is not text in UTF-8: correct it in the image"),
         None => Ok(Skill::Missing(path.to_owned())),
     }
 }
@@ -135,16 +143,19 @@ mod tests {
         let page = r#"{"tools": [], "nextCursor": "2"}"#;
         assert_eq!(
             tools("/.claw-tools.json", page),
-            Err("is one page of several".into())
+            Err("is one page of several: add the whole list to the image".into())
         );
         assert_eq!(
             tools("/.claw-tools.json", "{}"),
-            Err("has no list of tools".into())
+            Err("has no list of tools: add the answer to tools/list".into())
         );
         assert_eq!(
             tools("/.claw-describe.json", "[]"),
-            Err("is no JSON object".into())
+            Err("is no JSON object: correct it in the image".into())
         );
-        assert_eq!(tools("/.claw-describe.json", "{"), Err("is no JSON".into()));
+        assert_eq!(
+            tools("/.claw-describe.json", "{"),
+            Err("is no JSON: correct it in the image".into())
+        );
     }
 }

@@ -90,13 +90,15 @@ impl Image {
                 let one = of_platform(&list, platform)?;
                 match registry.manifest(&one, Some(&one)).await? {
                     (OciManifest::Image(image), _) => image,
-                    (OciManifest::ImageIndex(_), _) => bail!("the image's list holds a list"),
+                    (OciManifest::ImageIndex(_), _) => {
+                        bail!("the image's list holds a list: name one image by its digest")
+                    }
                 }
             }
         };
         ensure!(
             image.layers.len() <= LAYERS,
-            "the image has more than {LAYERS} layers"
+            "the image has more than {LAYERS} layers: build it with fewer"
         );
         let labels = registry.labels(&image.config.digest).await?;
         let topmost_first = image.layers.into_iter().rev();
@@ -145,7 +147,10 @@ impl Layer {
             other if other.ends_with("+zstd") => {
                 bail!("is compressed with zstd, which is not read here: push the image with gzip")
             }
-            other => bail!("is of the type {}, which is not read here", brief(other)),
+            other => bail!(
+                "is of the type {}, which is not read here: push the image with gzip",
+                brief(other)
+            ),
         };
         let file = match &mut self.file {
             Some(file) => file,
@@ -188,7 +193,7 @@ impl Registry {
                 return Err(no_answer_to_library(error, registry, Verb::FromImage).await);
             }
             Err(error) => {
-                bail!(library_error(&error).context(format!("{registry} does not let you in")))
+                bail!(library_error(&error).context(format!("{registry} does not let you in: log in with `docker login`, or name a docker config with --docker-config")))
             }
         };
         Ok(Self {
@@ -227,8 +232,10 @@ impl Registry {
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => bail!(
                 "{registry} answered {status}: log in with `docker login`, or name a docker config with --docker-config"
             ),
-            StatusCode::NOT_FOUND => bail!("{registry} has no image {repository} {which}"),
-            status => bail!("{registry} answered {status}"),
+            StatusCode::NOT_FOUND => {
+                bail!("{registry} has no image {repository} {which}: check its name and tag")
+            }
+            status => bail!("{registry} answered {status}: ask again, or see its log"),
         }
         let mut body = Buffer::new(DOCUMENT);
         while let Some(chunk) = response.chunk().await? {
@@ -239,7 +246,7 @@ impl Registry {
         if let Some(digest) = digest {
             ensure!(
                 digest == is,
-                "the manifest is not {}, but {is}",
+                "the manifest is not {}, but {is}: the registry gives something else under this digest, so do not use the image",
                 brief(digest)
             );
         }
@@ -277,7 +284,7 @@ impl Registry {
             let chunk = chunk.map_err(|error| anyhow::anyhow!(brief(&error.to_string())))?;
             *left = left
                 .checked_sub(u64::try_from(chunk.len())?)
-                .context("there is more of it than is read here")?;
+                .context("there is more of it than is read here: write a descriptor by hand")?;
             out.write_all(&chunk)?;
         }
         Ok(())
@@ -285,7 +292,8 @@ impl Registry {
 }
 
 fn manifest_of(body: &[u8]) -> anyhow::Result<OciManifest> {
-    serde_json::from_slice(body).context("the registry's answer is not a manifest of an image")
+    serde_json::from_slice(body)
+        .context("the registry's answer is not a manifest of an image: check its address")
 }
 
 /// Reads the labels in an image's config.

@@ -43,7 +43,7 @@ async fn with_note<T>(listing: impl Future<Output = T>) -> T {
 
 /// An error that the server sent.
 #[derive(Debug, thiserror::Error)]
-#[error("the server answered with error {code}: {message}")]
+#[error("the server answered with error {code}: {message}; its log may say more")]
 pub struct ServerError {
     code: i64,
     message: String,
@@ -58,7 +58,7 @@ impl Server {
         }
         listed.with_context(|| {
             format!(
-                "the server did not list its tools within {} s",
+                "the server did not list its tools within {} s: ask again, or look at its log",
                 DEADLINE.as_secs()
             )
         })?
@@ -87,23 +87,27 @@ impl Server {
             let mut result: Value =
                 serde_json::from_str(result.get()).context("the server's answer to tools/list")?;
             let Some(Value::Array(more)) = result.get_mut("tools").map(Value::take) else {
-                bail!("the server's answer to tools/list has no list of tools");
+                bail!(
+                    "the server's answer to tools/list has no list of tools: is it an MCP server of a known version?"
+                );
             };
             tools.extend(more);
             ensure!(
                 tools.len() <= TOOLS,
-                "the server lists more than {TOOLS} tools"
+                "the server lists more than {TOOLS} tools: write a descriptor with those that agents need"
             );
             let Some(next) = result.get("nextCursor").and_then(Value::as_str) else {
                 return Ok(tools);
             };
             ensure!(
                 cursors.insert(next.to_owned()),
-                "the server's pages go in a circle"
+                "the server's pages of tools repeat: its makers must mend this"
             );
             cursor = Some(next.to_owned());
         }
-        bail!("the server has more than {PAGES} pages of tools")
+        bail!(
+            "the server has more than {PAGES} pages of tools: write a descriptor with the tools that agents need"
+        )
     }
 
     /// Returns the protocol that the server settles on. Errors: [`ServerError`] if the server knows
@@ -115,7 +119,7 @@ impl Server {
             // Some servers of the stateless revision answer the handshake with it.
             ensure!(
                 answer["protocolVersion"] == STATELESS,
-                "the server's answer to initialize names none of the protocol versions {}, {STATELESS}",
+                "the server's answer to initialize names none of the protocol versions {}, {STATELESS}: use a release of it that has one of them",
                 HANDSHAKE.join(", ")
             );
             return Ok(Protocol::Stateless);

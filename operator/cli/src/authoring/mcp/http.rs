@@ -63,7 +63,7 @@ pub const PROXIED_ADVICE: &str = "give its credential in another header than Aut
 pub type Chunks = BoxStream<'static, anyhow::Result<Bytes>>;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the answer broke off")]
+#[error("the answer broke off: see the log of the server, which closed the connection")]
 struct TruncatedAnswer;
 
 impl Http {
@@ -109,7 +109,10 @@ impl Http {
 
     pub async fn notify(&self, message: &str) -> anyhow::Result<()> {
         let status = self.send(message, None).await?.status;
-        ensure!(status.is_success(), "the server answered {status}");
+        ensure!(
+            status.is_success(),
+            "the server answered {status} to a notification: see its log"
+        );
         Ok(())
     }
 
@@ -231,7 +234,7 @@ impl Http {
                 let mut request = Request::post(path).body(body)?;
                 *request.headers_mut() = headers;
                 let sent = client.send(request).await;
-                let response = sent.context("the API server cannot be asked")?;
+                let response = sent.context("the API server cannot be asked: is the cluster up, and is it the right one (kubectl config current-context)?")?;
                 let (parts, body) = response.into_parts();
                 let chunks = body.into_data_stream();
                 Ok(Response {
@@ -266,9 +269,14 @@ pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<A
     let mut read = 0;
     while let Some(chunk) = chunks.try_next().await? {
         read += chunk.len();
-        ensure!(read <= MESSAGE, "the server's answer is too long");
+        ensure!(
+            read <= MESSAGE,
+            "the server's answer is longer than {MESSAGE} bytes: write a descriptor with the tools that agents need"
+        );
         let events = parser.push(&chunk);
-        let events = events.context("the server's answer is not a stream of events")?;
+        let events = events.context(
+            "the server's answer is not a stream of events: is this the URL of an MCP server?",
+        )?;
         for event in events {
             if let Some(ServerMessage::Answer(answer)) = ServerMessage::read(&event.data, id) {
                 return Ok(Some(answer));

@@ -23,14 +23,21 @@ pub struct Stdio {
 
 impl Stdio {
     pub fn start(command: &[OsString]) -> anyhow::Result<Self> {
-        let (program, arguments) = command.split_first().context("no program is named")?;
+        let (program, arguments) = command
+            .split_first()
+            .context("no program is named: write it after `--`")?;
         let mut process = Command::new(program)
             .args(arguments)
             .stdin(Pipe::piped())
             .stdout(Pipe::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("{} cannot be started", program.display()))?;
+            .with_context(|| {
+                format!(
+                    "{} cannot be started: check its path, and that it may be executed",
+                    program.display()
+                )
+            })?;
         let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
             bail!("the program has no pipes");
         };
@@ -44,7 +51,8 @@ impl Stdio {
     pub async fn write(&mut self, message: &str) -> anyhow::Result<()> {
         let line = message.to_owned() + "\n";
         let written = self.stdin.write_all(line.as_bytes()).await;
-        written.context("the program does not read its standard input")
+        written
+            .context("the program does not read its standard input: is it an MCP server for stdio?")
     }
 
     /// Returns the answer to a request; requests of the program are refused meanwhile.
@@ -59,13 +67,18 @@ impl Stdio {
                 // A program may close its output and run on; it is killed on drop.
                 let ended = tokio::time::timeout(FAREWELL, self.process.wait()).await;
                 match ended {
-                    Ok(status) => bail!("the program ended with {}", status?),
-                    Err(_) => bail!("the program closed its standard output"),
+                    Ok(status) => bail!(
+                        "the program ended with {}: start it alone to see why",
+                        status?
+                    ),
+                    Err(_) => bail!(
+                        "the program closed its standard output: is it an MCP server for stdio?"
+                    ),
                 }
             }
             ensure!(
                 line.ends_with(b"\n") || line.len() < MESSAGE,
-                "the program's answer is too long"
+                "the program's answer is longer than {MESSAGE} bytes: write a descriptor with the tools that agents need"
             );
             // Some programs write lines that are not messages; they are skipped.
             let message = std::str::from_utf8(&line).ok();

@@ -102,7 +102,12 @@ fn read(args: &FromImageArgs) -> Result<(String, DescriptorFile), Failure> {
         Ok::<_, anyhow::Error>((image.digest, described))
     };
     let answer = runtime.block_on(async { tokio::time::timeout(DEADLINE, question).await });
-    let answer = answer.with_context(|| format!("not read within {} s", DEADLINE.as_secs()));
+    let answer = answer.with_context(|| {
+        format!(
+            "not read within {} s: ask again, or pull the image to a registry nearby",
+            DEADLINE.as_secs()
+        )
+    });
     let (digest, described) = answer.flatten().with_context(|| shown.clone())?;
     let tagged = shown.split('@').next().unwrap_or(&shown);
     Ok((format!("{tagged}@{digest}"), described))
