@@ -252,11 +252,18 @@ fn programs_that_are_no_mcp_server_are_reported() {
         let errors = text(&output.stderr);
         assert!(errors.contains(words), "{errors}");
     };
-    failed(&["/no/such/program"], "/no/such/program cannot be started");
+    failed(
+        &["/no/such/program"],
+        "/no/such/program cannot be started: check its path, and that it may be executed",
+    );
     failed(&["true"], "the program");
     failed(
+        &["sh", "-c", "read request; exec >&-; read more; read more"],
+        "the program closed its standard output: is it an MCP server for stdio?",
+    );
+    failed(
         &["sh", "-c", "read request; exit 3"],
-        "the program ended with exit status: 3",
+        "the program ended with exit status: 3: start it alone to see why",
     );
 }
 
