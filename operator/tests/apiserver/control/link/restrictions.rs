@@ -1,5 +1,6 @@
 //! Suspensions and policies over the link.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -175,6 +176,84 @@ async fn a_policy_restricts_and_stops_agents() {
     harness
         .files("executor", "all tools again", |files| {
             sorted(tools(files)) == ALL
+        })
+        .await;
+    harness.end().await;
+}
+
+/// A policy on trial takes nothing and counts what it would take. A policy of models takes models
+/// away and gives them back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_on_trial_counts_and_a_policy_of_models_restricts() {
+    let harness = Harness::running().await;
+    harness.apply_example().await;
+    let agents: Api<Agent> = harness.api(&harness.pond);
+    let models = json!({"spec": {"models": {
+        "default": "scripted/small", "allowed": ["scripted/large"],
+    }}});
+    agents
+        .patch("executor", &PatchParams::default(), &Patch::Merge(models))
+        .await
+        .unwrap();
+    let allowed =
+        |files: &BTreeMap<String, Value>| files["agent.json"]["models"]["allowed"].clone();
+    let files = harness
+        .files("executor", "the other model", |files| {
+            allowed(files) == json!(["scripted/large"])
+        })
+        .await;
+    assert_eq!(sorted(tools(&files)), ALL);
+
+    // Tests share the cluster, so it selects this test's namespace.
+    let here = json!({"matchLabels": {"kubernetes.io/metadata.name": harness.pond}});
+    let name = format!("desk-{}", harness.pond);
+    let policy = |spec: Value| {
+        let mut policy = json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ClusterToolPolicy",
+            "metadata": {"name": name}, "spec": spec,
+        });
+        policy["spec"]["namespaceSelector"] = here.clone();
+        policy
+    };
+    let deny = json!([{"surface": {"name": "trading-api", "namespace": harness.pond},
+        "tools": ["execute_*"]}]);
+    harness
+        .apply(policy(json!({"deny": deny, "enforcement": "Audit"})))
+        .await;
+    let policies: Api<ClusterToolPolicy> = Api::all(harness.client.clone());
+    harness
+        .eventually("one tool would be denied", || async {
+            let status = policies.get(&name).await.unwrap().status?;
+            (status.would_deny_tools == Some(1)).then_some(())
+        })
+        .await;
+    let status = agents.get("executor").await.unwrap().status.unwrap();
+    let marked: Vec<&str> = status
+        .tools
+        .iter()
+        .filter(|tool| tool.would_deny.as_ref() == Some(&name))
+        .map(|tool| &*tool.name)
+        .collect();
+    assert_eq!(marked, ["trading-api.execute_trade"]);
+    assert_eq!(status.withheld, []);
+
+    harness
+        .apply(policy(json!({"models": {"allowed": ["scripted/small"]}})))
+        .await;
+    let files = harness
+        .files("executor", "the default alone", |files| {
+            allowed(files) == json!([])
+        })
+        .await;
+    assert_eq!(sorted(tools(&files)), ALL);
+    harness.event("executor", "ModelDeniedByPolicy").await;
+    policies
+        .delete(&name, &DeleteParams::default())
+        .await
+        .unwrap();
+    harness
+        .files("executor", "the other model again", |files| {
+            allowed(files) == json!(["scripted/large"])
         })
         .await;
     harness.end().await;
