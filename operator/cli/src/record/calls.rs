@@ -112,6 +112,10 @@ pub struct Request {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub calls: usize,
+    /// The first tools that the model called although the agent does not have them. The calls were
+    /// passed to the program.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undeclared_calls: Vec<String>,
     /// The failed connection to the last provider.
     pub connection: Option<FailedConnection>,
 }
@@ -384,6 +388,7 @@ fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
 }
 
 fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
+    let undeclared = turn.undeclared_calls.iter().take(MAX_UNDECLARED);
     Request {
         when: short(&turn.timestamp),
         namespace: turn.namespace.as_deref().map(short).unwrap_or_default(),
@@ -397,6 +402,7 @@ fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
         prompt_tokens: turn.usage.prompt_tokens,
         completion_tokens: turn.usage.completion_tokens,
         calls,
+        undeclared_calls: undeclared.map(|name| short(name)).collect(),
         connection: turn.connection.as_ref().map(FailedConnection::of),
     }
 }
@@ -405,6 +411,8 @@ fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
 #[derive(Debug, Default)]
 struct Ranges(BTreeMap<u64, u64>);
 
+/// Most names of undeclared calls of a request.
+const MAX_UNDECLARED: usize = 16;
 /// Most ranges of a set; beyond, numbers are not remembered.
 const MAX_RANGES: usize = 10_000;
 

@@ -331,7 +331,14 @@ fn read_capped(from: impl std::io::Read, budget: &mut u64, name: &str) -> anyhow
     let mut text = String::new();
     from.take(*budget + 1)
         .read_to_string(&mut text)
-        .with_context(|| format!("cannot read {name} as UTF-8 text"))?;
+        .map_err(
+            |error| match error.kind() == std::io::ErrorKind::InvalidData {
+                true => {
+                    anyhow::anyhow!("{name} is no text in UTF-8: convert it, or name another file")
+                }
+                false => anyhow::Error::new(error).context(format!("cannot read {name}")),
+            },
+        )?;
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
     *budget = budget
         .checked_sub(length)

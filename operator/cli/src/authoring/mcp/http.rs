@@ -172,7 +172,16 @@ impl Http {
             // An answer of the API server: the user may not use the proxy, or the Service has no
             // pod.
             let message = document["message"].as_str().unwrap_or_default();
-            return anyhow!("the API server answered {status}: {}", brief(message));
+            let advice = match status {
+                StatusCode::SERVICE_UNAVAILABLE => {
+                    ": wait until a pod of the Service is ready; `kubectl get pods` shows them"
+                }
+                _ => "",
+            };
+            return anyhow!(
+                "the API server answered {status}: {}{advice}",
+                brief(message)
+            );
         }
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             let advice = match self.headers.is_empty() {

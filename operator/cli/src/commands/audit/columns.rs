@@ -56,17 +56,32 @@ pub(super) fn request_row(request: &Request) -> Vec<String> {
     vec![
         request.when.clone(),
         agent(&request.namespace, &request.agent),
-        format!("request: {}", count(request.calls, "call")),
+        match request.undeclared_calls.len() {
+            0 => format!("request: {}", count(request.calls, "call")),
+            undeclared => format!(
+                "request: {}, {undeclared} passed to the program",
+                count(request.calls, "call")
+            ),
+        },
         format!("{outcome} ({})", request.http_status),
         String::new(),
         String::new(),
         request.duration_ms.to_string(),
         format!(
-            "{} {model}{}",
+            "{} {model}{}{}",
             request.request_id,
+            undeclared(&request.undeclared_calls),
             cause(request.connection.as_ref())
         ),
     ]
+}
+
+/// The calls of tools that the agent does not have, behind the rest of a row.
+fn undeclared(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        names => format!(": called without a grant: {}", names.join(", ")),
+    }
 }
 
 /// The cause of a failed connection, behind the rest of a row.

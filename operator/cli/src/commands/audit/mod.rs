@@ -86,9 +86,15 @@ impl<'q> Report<'q> {
     }
 
     fn entry(&mut self, entry: Entry) {
-        if let Entry::Call(call) = &entry {
-            self.names.add(call);
-        }
+        let (namespace, agent) = match &entry {
+            Entry::Call(call) => {
+                self.names.add(call);
+                (&call.namespace, &call.agent)
+            }
+            Entry::Request(request) => (&request.namespace, &request.agent),
+        };
+        let is_wanted = self.wants_agent(namespace, agent);
+        self.names.add_agent(agent, is_wanted);
         match entry {
             Entry::Call(call) if self.wants(&call) => self.call(&call),
             Entry::Request(request) if self.wants_request(&request) => self.request(&request),

@@ -18,6 +18,9 @@ const MAX_NAMES: usize = 200;
 pub(super) struct NamesSeen {
     tools: Option<BTreeSet<String>>,
     grants: Option<BTreeSet<String>>,
+    agents: Option<BTreeSet<String>>,
+    /// Whether any line is of the namespace and the agent of the query.
+    is_any_wanted: bool,
 }
 
 impl NamesSeen {
@@ -25,7 +28,15 @@ impl NamesSeen {
         Self {
             tools: query.tool.as_ref().map(|_| BTreeSet::new()),
             grants: query.grant.as_ref().map(|_| BTreeSet::new()),
+            agents: query.agent.as_ref().map(|_| BTreeSet::new()),
+            is_any_wanted: false,
         }
+    }
+
+    /// Counts a line of this agent. `is_wanted`: the query is about the agent and its namespace.
+    pub fn add_agent(&mut self, agent: &str, is_wanted: bool) {
+        keep(&mut self.agents, agent);
+        self.is_any_wanted |= is_wanted;
     }
 
     pub fn add(&mut self, call: &Call) {
@@ -37,6 +48,11 @@ impl NamesSeen {
 
     /// Prints a note for each filter whose name no call has.
     pub fn print_notes(&self, query: &AuditQuery) {
+        let namespace = query.record.cluster.namespace.as_ref();
+        if !self.is_any_wanted && (query.agent.is_some() || namespace.is_some()) {
+            self.print_note_of_agent(query.agent.as_deref(), namespace.map(String::as_str));
+            return;
+        }
         if let (Some(seen), Some(tool)) = (&self.tools, &query.tool)
             && !seen.contains(tool)
         {
@@ -47,6 +63,22 @@ impl NamesSeen {
         {
             note("was allowed by the grant", grant, seen);
         }
+    }
+}
+
+impl NamesSeen {
+    fn print_note_of_agent(&self, agent: Option<&str>, namespace: Option<&str>) {
+        let of = agent.map_or_else(String::new, |agent| format!(" of agent {agent}"));
+        let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
+        let seen = self.agents.iter().flatten().map(String::as_str);
+        let meant = match agent.and_then(|agent| near::nearest(agent, seen)) {
+            Some(meant) if agent != Some(meant) => format!("did you mean {}?", print::plain(meant)),
+            Some(_) | None => {
+                "check the name; the record of a pod ends with the pod, unless it is exported"
+                    .to_owned()
+            }
+        };
+        eprintln!("note: the record has no request{of}{place}: {meant}");
     }
 }
 
