@@ -96,7 +96,7 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
         ),
         RunnerCode::UpstreamUnreachable => (
             "the provider cannot be reached, or interrupted its answer",
-            "the provider's status; `kubectl logs -c toolcrib-mediator`",
+            "`kubectl toolcrib audit AGENT --requests` names the cause and the address; so does `kubectl logs -c toolcrib-mediator`",
         ),
         RunnerCode::UpstreamError => (
             "the provider answered with an error. Before the first round of tools the program gets the provider's own status and error, and only the record has this code",
