@@ -216,6 +216,9 @@ fn verdict(
             .filter(|finding| !NOT_KNOWN_HERE.contains(&finding.code))
             .map(|finding| format!("{}: {}", finding.code, finding.located())),
     );
+    if change.kind == Kind::ToolGrant {
+        lines.extend(withheld(&before, &after, related));
+    }
     lines.extend(differences(&before, &after, related));
     if lines.is_empty() {
         return (Answer::Allowed, Outcome::Passed);
@@ -242,6 +245,29 @@ fn findings(inputs: &Inputs, change: &ObjectChange, subject: &Subject) -> Vec<Di
         Severity::Warning => 1,
     });
     own
+}
+
+/// Lists the tools that a grant names and that its agents do not get, such as for their tier.
+fn withheld(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec<String> {
+    let of = |inputs: &Inputs, agent| {
+        let compiled = compile(inputs, agent);
+        compiled.map_or_else(Vec::new, |compiled| compiled.withheld)
+    };
+    let mut lines = Vec::new();
+    for agent in &related.affected {
+        let known = of(before, agent);
+        let new = of(after, agent).into_iter().filter(|item| {
+            !NOT_KNOWN_HERE.contains(&item.code) && !known.iter().any(|it| it.what == item.what)
+        });
+        lines.extend(new.map(|item| {
+            let line = format!(
+                "{}: Agent {agent} does not get {}: {}",
+                item.code, item.what, item.message
+            );
+            toolcrib_bounds::cut(&line, LINE).into_owned()
+        }));
+    }
+    lines
 }
 
 /// Lists what each agent gains or loses; losses come first, because they surprise more.

@@ -152,7 +152,7 @@ impl ValidatingWebhook {
             .headers()
             .get_all("warning")
             .iter()
-            .map(|value| value.to_str().expect("text").to_owned())
+            .map(|value| String::from_utf8(value.as_bytes().to_vec()).expect("text"))
             .collect();
         let bytes = http_body_util::BodyExt::collect(answer.into_body())
             .await
@@ -288,6 +288,19 @@ async fn kubectl_apply_warns_of_mistakes_gains_and_losses() {
         said.has(&["gains", "trading-api.execute_trade"]),
         "{said:?}"
     );
+    // A tool above the tier of the agent: the grant is in order, and gives nothing.
+    let reader = json!({"apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
+        "metadata": {"name": "reader", "namespace": pond},
+        "spec": {"surfaces": [{"name": "trading-api"}], "policy": {"maxTier": "ReadOnly"}}});
+    h.apply(reader).await;
+    let mut above = grant("above", json!(["execute_trade"]));
+    above["spec"]["agents"] = json!(["reader"]);
+    h.eventually("a tool above the agent's tier is named", || async {
+        let said = world.create(&above, true).await;
+        let does_not_get = "reader does not get trading-api.execute_trade";
+        said.has(&["TierAboveMaximum", does_not_get]).then_some(())
+    })
+    .await;
     // A selector, and then the label by which it selects.
     let role = "grants.toolcrib.dev/role";
     let mut selecting = grant("selecting", json!(["execute_trade"]));
