@@ -1,10 +1,11 @@
-//! A client of an MCP server: the messages that it sends, and what a server's message means for
-//! the request that waits. Pure.
+//! The client side of MCP: encodes the messages of a client, and classifies a server's message for
+//! the request in flight. Pure.
 //!
-//! The mediator calls tools with it, the command line lists them. Each has a transport, an order
-//! of requests and bounds of its own.
+//! The mediator uses this module to call tools, the command line to list them. Each user has a
+//! transport, an order of requests and bounds of its own.
 //!
-//! Invariant: an answer belongs to a request only if its id is exactly the text that was sent.
+//! Invariant: an answer belongs to a request only if its id is exactly the text that the client
+//! sent.
 
 use http::HeaderMap;
 use http::header::HeaderValue;
@@ -19,7 +20,7 @@ use crate::revision::{
     Form, HANDSHAKE, META, NEWEST_HANDSHAKE, STATELESS, implementation, request_meta,
 };
 
-/// The program that is the client, as servers see it.
+/// The name and version that a client sends as `clientInfo`.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
     name: &'static str,
@@ -103,7 +104,7 @@ fn request(id: u64, method: &str, params: &[(&str, &str)]) -> String {
     ])
 }
 
-/// An object of these members, whose values are JSON.
+/// Encodes an object. The members' values are JSON already.
 fn object(members: &[(&str, &str)]) -> String {
     let members = members.iter();
     let members = members.map(|(key, value)| format!("{}:{value}", quoted(key)));
@@ -114,7 +115,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// The protocol that is agreed with a server.
+/// The protocol that a client negotiated with a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Stateless,
@@ -159,7 +160,7 @@ impl Protocol {
         headers
     }
 
-    /// Returns the headers of a request; `name` is the tool's, if it is a call.
+    /// Returns the headers of a request; `name` is the tool's name in a `tools/call`.
     pub fn request_headers(&self, method: &'static str, name: Option<&str>) -> HeaderMap {
         let mut headers = self.headers();
         if self.form() == Form::Stateless {
@@ -180,7 +181,7 @@ pub struct RpcError {
     pub message: String,
 }
 
-/// A server's answer: the result as it came, or an error.
+/// A server's answer: the unchanged result, or an error.
 pub type Answer = Result<Raw, RpcError>;
 
 /// A message of a server, for a client that waits for one answer.
@@ -206,8 +207,8 @@ struct OnWire<'a> {
 }
 
 impl ServerMessage {
-    /// Reads a message while the answer to the request `id` is awaited. `None`: the text is not
-    /// one JSON-RPC message.
+    /// Decodes a server's message for a client that waits for the answer to the request `id`.
+    /// Returns `None` if the text is not exactly one JSON-RPC message.
     pub fn read(text: &str, id: u64) -> Option<Self> {
         let wire: OnWire = serde_json::from_str(text).ok()?;
         if wire.jsonrpc != "2.0" {
@@ -241,7 +242,8 @@ pub struct ServerRequest {
 }
 
 impl ServerRequest {
-    /// The kind of the refused request, from a closed list; `None`: a ping, which is answered.
+    /// Returns the kind of a refused request, from a closed list, or `None` for a ping, which is
+    /// answered.
     pub fn refused_as(&self) -> Option<&'static str> {
         match self.method.as_str() {
             "ping" => None,
@@ -252,7 +254,7 @@ impl ServerRequest {
         }
     }
 
-    /// The answer: an empty result to a ping, "not offered" to every other request.
+    /// Encodes the reply: an empty result for a ping, `METHOD_NOT_FOUND` for every other request.
     pub fn reply(&self) -> String {
         let (outcome, content) = match self.refused_as() {
             None => ("result", raw(&Value::Object(serde_json::Map::new()))),
@@ -289,9 +291,9 @@ pub fn lists_stateless(result: &RawValue) -> bool {
         .is_ok_and(|discovered| discovered.supported.iter().any(|it| it == STATELESS))
 }
 
-/// The revision that an `initialize` result settles on, if it is supported. `tools/list` and
-/// `tools/call` are the same in all. The oldest revision has another transport, but bridges for
-/// older programs answer a POST with that revision.
+/// Returns the revision in an `initialize` result, if this client supports it. `tools/list` and
+/// `tools/call` are the same in all of these revisions. The oldest one has another transport, but
+/// bridges for older programs answer a POST with it.
 pub fn settled(result: &RawValue) -> Option<&'static str> {
     #[derive(Deserialize)]
     struct InitializeResult {
@@ -308,7 +310,7 @@ mod tests {
 
     const CLIENT: Client = Client::new("otter", "3");
 
-    /// What the text means to a client that waits for the answer to request 7.
+    /// Checks how a client that waits for the answer to request 7 classifies the text.
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let seen = match ServerMessage::read(text, 7) {

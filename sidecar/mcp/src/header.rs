@@ -1,5 +1,6 @@
-//! Headers, and the values that the stateless revision mirrors in them so that a gateway need not
-//! read bodies: the tool's name, and the arguments that its schema marks with `x-mcp-header`.
+//! MCP headers. The stateless revision mirrors values of the body in headers, so that a gateway
+//! need not read bodies: the method, the tool's name, and the arguments that its schema marks with
+//! `x-mcp-header`.
 //!
 //! Headers and body must agree; servers refuse a call where they differ.
 
@@ -18,14 +19,14 @@ pub const VERSION_HEADER: &str = "mcp-protocol-version";
 pub const METHOD_HEADER: &str = "mcp-method";
 pub const NAME_HEADER: &str = "mcp-name";
 pub const SESSION_HEADER: &str = "mcp-session-id";
-/// Prefix of the header name that a schema's mark gives.
+/// Prefix of the headers that mirror marked arguments.
 const PARAM_PREFIX: &str = "mcp-param-";
 
-/// Limits the marks of one schema, and their depth.
+/// Limit the number of marks in one schema, and the depth of marked properties.
 const MAX_MIRRORED: usize = 32;
 const MAX_DEPTH: usize = 8;
 
-/// Encodes a value for a header: as it is, or in base64 with a marker.
+/// Encodes a header value: unchanged if a header can carry the text, else in base64 with a marker.
 pub fn value(text: &str) -> HeaderValue {
     let plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
         && text.trim_matches(' ') == text
@@ -37,7 +38,7 @@ pub fn value(text: &str) -> HeaderValue {
     encoded.expect("printable ASCII is a header's value")
 }
 
-/// Decodes the text of a header. `None` if it is missing or not text.
+/// Decodes a header value. Returns `None` if it is missing or cannot be decoded.
 pub fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     let text = headers.get(name)?.to_str().ok()?;
     let encoded = text
@@ -49,8 +50,8 @@ pub fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     }
 }
 
-/// Returns true if every mark is valid and no two name the same header. A tool with other marks
-/// must not be called.
+/// Returns true if all marks are valid and name different headers. Otherwise the tool must not be
+/// called.
 pub fn is_marked_well(schema: &str) -> bool {
     marks(schema).is_some()
 }
@@ -94,7 +95,8 @@ fn marks(schema: &str) -> Option<Vec<Mark>> {
 
 type Properties<'a> = BTreeMap<String, &'a RawValue>;
 
-/// Collects marks along `properties` alone. `None` if a mark is invalid.
+/// Collects the marks of nested `properties`, and ignores marks elsewhere in the schema. Returns
+/// `None` if a mark is invalid or a property is nested too deep.
 fn find_marks(schema: &str, path: &mut Vec<String>, marks: &mut Vec<Mark>) -> Option<()> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(schema).unwrap_or_default();
     if let Some(mark) = members.get("x-mcp-header") {
@@ -125,7 +127,8 @@ fn string(raw: &RawValue) -> Option<String> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// Returns a string's text, or a number or boolean as it was written.
+/// Returns the value at `path`: a string's text, or a number or boolean as it was written. Other
+/// values give `None`.
 fn value_at(arguments: &str, path: &[String]) -> Option<String> {
     let mut at = arguments;
     for key in path {

@@ -59,7 +59,7 @@ struct Wire {
     error: Option<Raw>,
 }
 
-/// Tells `null` from a missing member: a request with the id `null` is no notification.
+/// Distinguishes `null` from a missing member: a request with the id `null` is not a notification.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Raw>, D::Error> {
     Raw::deserialize(deserializer).map(Some)
 }
@@ -190,7 +190,8 @@ fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("strings, numbers and raw JSON always serialize")
 }
 
-/// Encodes a value of this program, to put it among members that are passed on.
+/// Encodes a value of this program as raw JSON, so that it fits among members that are passed on
+/// unparsed.
 pub fn raw(value: &impl Serialize) -> Raw {
     serde_json::value::to_raw_value(value).expect("strings, numbers and raw JSON always serialize")
 }

@@ -27,14 +27,14 @@ pub const META_PREFIX: &str = "io.modelcontextprotocol/";
 pub const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 pub const CLIENT_KEY: &str = "io.modelcontextprotocol/clientInfo";
 pub const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
-/// The `subscriptions/listen` that a notification belongs to.
+/// Key of the `subscriptions/listen` request that a notification belongs to.
 pub const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 pub const SERVER_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
 /// The form of the protocol that a client uses, by its version header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// With sessions; also for a client that names no version.
+    /// With sessions; also used for a client that sends no version header.
     Handshake,
     Stateless,
 }
@@ -57,8 +57,8 @@ pub fn request_meta(client: Value) -> Value {
     json!({VERSION_KEY: STATELESS, CLIENT_KEY: client, CAPABILITIES_KEY: {}})
 }
 
-/// Returns the revision for the answer to `initialize`: the requested one, but none newer than
-/// `newest`.
+/// Returns the revision for the answer to `initialize`: the requested one if it is known and not
+/// newer than `newest`, else `newest`.
 pub fn settled(params: Option<&RawValue>, newest: &'static str) -> &'static str {
     let asked = params
         .and_then(members)
@@ -79,8 +79,8 @@ fn named_by(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Checks that a stateless request describes itself alike in its headers, by which proxies decide,
-/// and in its body, which is executed.
+/// Checks that the headers of a stateless request agree with its body. Proxies decide by the
+/// headers, but the body is executed.
 pub fn check_envelope(
     headers: &HeaderMap,
     method: &str,
@@ -147,7 +147,7 @@ fn invalid(message: String) -> Fault {
     Fault::new(INVALID_PARAMS, message)
 }
 
-/// Returns the HTTP status of an error, if the revision defines one.
+/// Returns the HTTP status that the revision defines for an error code, or 200 if it defines none.
 pub fn status(form: Form, code: Option<i64>) -> StatusCode {
     match (form, code) {
         (

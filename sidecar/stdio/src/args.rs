@@ -45,7 +45,7 @@ Examples:
 
 Without --token-file every client that connects may call tools: listen on loopback then.";
 
-/// Reads the address to listen at; `:PORT` is every address of the machine.
+/// Parses the address to listen on; `:PORT` means every address of the machine.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let everywhere = text.starts_with(':').then(|| format!("[::]{text}"));
     everywhere

@@ -1,5 +1,5 @@
-//! The child process: it is started so that it cannot outlive this process, and ended together with
-//! everything that it started.
+//! The child process. It cannot outlive this process, and it is ended together with its process
+//! group.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -12,9 +12,9 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 
-/// First argument of this program when it is to become the child. The child itself asks the kernel
-/// for a signal on its parent's death, before it executes the other program; doing that between
-/// fork and exec would take `unsafe`.
+/// First argument of this program when it has to become the child. It then asks the kernel for a
+/// signal on its parent's death, before it executes the other program. Doing that between fork and
+/// exec would need `unsafe`.
 const BECOME: &str = "--become-child-of";
 /// Grace period after stdin is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -74,12 +74,12 @@ impl Child {
         self.process.wait().await
     }
 
-    /// Ends the child as MCP specifies: its stdin is closed; if it does not exit, SIGTERM follows,
-    /// then SIGKILL.
+    /// Ends the child as MCP specifies. The caller has closed its stdin; if the child does not
+    /// exit, it gets SIGTERM, then SIGKILL.
     pub async fn end(&mut self) {
         if tokio::time::timeout(GRACE, self.exited()).await.is_err() {
             self.signal(Signal::TERM);
-            // Err: the child ignored both.
+            // Err: the child ignored both the end of stdin and SIGTERM.
             tokio::time::timeout(GRACE, self.exited()).await.ok();
         }
         self.kill().await;
@@ -105,8 +105,8 @@ impl Child {
     }
 }
 
-/// Becomes the child if the arguments say so, and then returns only with an error. `None`: they do
-/// not say so.
+/// Becomes the child if the first argument is `BECOME`, and then returns only with an error.
+/// Returns `None` for other arguments.
 pub fn become_child(
     mut arguments: impl Iterator<Item = OsString>,
 ) -> Option<anyhow::Result<Infallible>> {

@@ -44,9 +44,9 @@ fn line(message: &impl Serialize) -> Vec<u8> {
     ended(serde_json::to_vec(message).expect("strings, numbers and raw JSON always serialize"))
 }
 
-/// Replaces line breaks: clients may write JSON on several lines, and raw members keep them, but
-/// for the child a line is a message. No JSON string contains these two bytes, so they are always
-/// white space.
+/// Replaces line breaks by spaces, and ends the line. A client may send JSON on several lines, and
+/// raw members keep these, but the child reads one message per line. No JSON string contains these
+/// two bytes, so they are always white space.
 fn ended(mut bytes: Vec<u8>) -> Vec<u8> {
     for byte in &mut bytes {
         if matches!(byte, b'\n' | b'\r') {

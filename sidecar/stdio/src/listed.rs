@@ -1,7 +1,7 @@
-//! The arguments that the child's tools want mirrored in headers, by its last tool list.
+//! The arguments that must be mirrored in headers, according to the child's last tool list.
 //!
-//! Invariants: the memory is bounded; a header is required only if some client has got the tool's
-//! schema from the running child.
+//! Invariants: the memory is bounded; a header is required only after some client received the
+//! tool's schema from the running child.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ struct Tool<'a> {
 }
 
 impl ListedTools {
-    /// Takes the tools of a `tools/list` result: all tools, or one page of them.
+    /// Remembers the marked schemas of a `tools/list` result: all tools, or one page of them.
     pub fn learn(&self, page: &RawValue) {
         let Ok(Page { tools }) = serde_json::from_str(page.get()) else {
             return;

@@ -1,4 +1,4 @@
-//! `toolcrib-mcp-stdio`: the process around the library; the child starts in it too.
+//! The `toolcrib-mcp-stdio` binary: startup, shutdown and `--install`. It also starts as the child.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,16 +23,16 @@ use toolcrib_sidecar::app::sessions::Sessions;
 use toolcrib_sidecar::process;
 use toolcrib_sidecar::process::log::Log;
 
-/// Twice the number of concurrent calls, so that probes and new sessions have room.
+/// Allows twice as many connections as concurrent calls, so that probes and new sessions have room.
 const BOUNDS: Bounds = Bounds {
     connections: 128,
     head: Duration::from_secs(75),
     head_bytes: 16 * 1024,
 };
-/// Limits sessions. There is about one per mediator; each is a name and a time.
+/// Limits sessions. There is about one per mediator; each stores a name and a time.
 const SESSIONS: usize = 1024;
-/// Timeout for running calls after SIGTERM. With the child's own end it is less than the 30 s that
-/// Kubernetes grants.
+/// Timeout for running calls after SIGTERM. Together with the child's grace periods it is less than
+/// the 30 s that Kubernetes grants by default.
 const DRAIN: Duration = Duration::from_secs(20);
 /// Timeout for sending the errors of calls that ran longer.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ fn install(folder: &Path) -> anyhow::Result<()> {
 
 fn serve(cli: Cli) -> anyhow::Result<()> {
     let log = Log::to_stderr()?;
-    // A single thread: it starts the children, which end when it does.
+    // Uses a single thread: the kernel ends the children when the thread that started them ends.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -1,6 +1,6 @@
 //! Reaps orphans: processes of the program whose own parent has exited. Each keeps its process id
 //! until a parent waits for it, and without free ids no process can start. In a pod this process is
-//! the first one and gets orphans anyway; elsewhere it adopts them, so that both cases are equal.
+//! PID 1 and gets orphans anyway; elsewhere it becomes a subreaper, so both cases behave alike.
 //!
 //! Invariant: the program itself is not reaped here, since its owner needs the exit status.
 
@@ -29,7 +29,7 @@ async fn reap_all_but(program: Pid) -> io::Result<Infallible> {
     let mut ended = signal(SignalKind::child())?;
     loop {
         for orphan in children()?.into_iter().filter(|it| *it != program) {
-            // Most of them are running. Err: the process is gone already.
+            // Most of these processes are still running. Err: the process is gone already.
             waitpid(Some(orphan), WaitOptions::NOHANG).ok();
         }
         if ended.recv().await.is_none() {
@@ -38,8 +38,8 @@ async fn reap_all_but(program: Pid) -> io::Result<Infallible> {
     }
 }
 
-/// The children of this thread, the first of the process: it starts the program, and gets the
-/// orphans.
+/// Returns the children of this thread. This thread is the first of the process: it starts the
+/// program, and gets the orphans.
 fn children() -> io::Result<Vec<Pid>> {
     let text = fs::read_to_string("/proc/thread-self/children")?;
     let ids = text.split_whitespace();

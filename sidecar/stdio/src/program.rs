@@ -17,11 +17,11 @@ use toolcrib_sidecar::app::sessions::SessionId;
 use crate::line::{answer_line, notification_line, request_line};
 use crate::listed::ListedTools;
 
-/// Limits the lines that wait for the child to read them. Each belongs to a call, whose number is
-/// bounded too, or is an answer of a few bytes.
+/// Limits the lines that wait for the child to read them. Each line is a few bytes, or belongs to a
+/// call, and the number of calls is bounded too.
 const QUEUE: usize = 128;
 
-/// The reason for which a call has no answer of the child.
+/// The reason why a call got no answer from the child.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallError {
     #[error("too many calls are running; try again later")]
@@ -57,7 +57,7 @@ impl CallError {
     }
 }
 
-/// The origin of a request: a client of a session may cancel it by the id that it gave.
+/// The origin of a request. A client with a session may cancel the request by its id.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub session: Option<SessionId>,
@@ -112,7 +112,8 @@ impl Program {
     ) -> Outcome {
         let (waiting, answered) = self.enter(caller)?;
         let line = request_line(waiting.id, method, params);
-        // Err of either: the child has ended, and its pending calls have failed.
+        // An error of the send or of the wait means that the child has ended and its calls have
+        // failed.
         if self.lines.send(line).await.is_err() {
             return Err(CallError::Ended);
         }
@@ -199,8 +200,8 @@ impl Program {
         }
     }
 
-    /// Fails all calls: a line of the child was too long to be read, so the call that it answered
-    /// is unknown.
+    /// Fails all calls after a line of the child that was too long to read: the call that it
+    /// answered is unknown.
     pub fn fail_unknown_answer(&self) {
         if let Some(running) = &mut self.calls().running {
             fail(running, &CallError::TooLong);
@@ -245,7 +246,7 @@ fn fail(running: &mut HashMap<u64, Call>, error: &CallError) {
     }
 }
 
-/// A pending call; its drop cancels the call.
+/// A pending call. Dropping it cancels the call.
 struct PendingCall<'a> {
     program: &'a Program,
     id: u64,
@@ -303,7 +304,7 @@ mod tests {
                 let value: Value = serde_json::from_slice(&line).unwrap();
                 let said = json!({"jsonrpc": "2.0", "id": value["id"], "result": value["method"]});
                 program.heard(said.to_string().as_bytes());
-                // A second answer to a call has no caller.
+                // A second answer to the same call is dropped.
                 program.heard(said.to_string().as_bytes());
             }
         };

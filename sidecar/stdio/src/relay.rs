@@ -1,4 +1,4 @@
-//! Brings a client's request to the running child.
+//! Sends a client's request to the running child, and returns its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::program::{CallError, Caller, Program};
 use crate::revision::{ChildDescription, Method};
 use crate::supervisor::State;
 
-/// Limits concurrent calls. A body is bounded as well, so this bounds their memory.
+/// Limits concurrent calls. Bodies are bounded too, so this bounds the memory of all calls.
 const CALLS: usize = 64;
-/// Limits the wait for a child that is being started.
+/// Timeout of waiting for a child that is starting.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Relay {
         matches!(&*self.state.borrow(), State::Running { .. })
     }
 
-    /// Sends a request at most once, whatever happens to the child.
+    /// Sends a request and returns its answer. Sends it at most once, even if the child ends.
     pub async fn call(
         &self,
         caller: Caller,
@@ -84,7 +84,7 @@ impl Relay {
     async fn running(&self) -> Result<(Arc<Program>, Arc<ChildDescription>), CallError> {
         let mut state = self.state.clone();
         let came = |state: &State| !matches!(state, State::Starting { .. });
-        // Err of either: the child is still starting, or this process is shutting down.
+        // An error means that the child is still starting, or that this process is shutting down.
         if let Ok(Ok(state)) = timeout(PATIENCE, state.wait_for(came)).await
             && let State::Running { program, about } = &*state
         {

@@ -1,7 +1,7 @@
-//! Translates the child's messages for each of the two revisions.
+//! Translates requests to the child, and its results, for both forms of the protocol.
 //!
-//! The child was initialized once and speaks the older form; its results get the members that the
-//! newer form requires.
+//! The child was initialized once and speaks the form with a handshake. Results for stateless
+//! clients get the members that their form requires.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -9,8 +9,8 @@ use toolcrib_mcp::code::INVALID_PARAMS;
 use toolcrib_mcp::revision::{HANDSHAKE, META, META_PREFIX, SERVER_KEY, STATELESS, settled};
 use toolcrib_mcp::{Fault, Members, Raw, members, raw};
 
-/// The methods that reach the child. A closed set: another one could change state that all clients
-/// share (`logging/setLevel`), or needs a stream to the client (`resources/subscribe`).
+/// The methods that reach the child. This is a closed set: another method could change state that
+/// all clients share (`logging/setLevel`), or need a stream to the client (`resources/subscribe`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     ListTools,
@@ -57,7 +57,7 @@ impl Method {
     }
 }
 
-/// The child's description of itself, without capabilities that this relay does not support.
+/// The child's description of itself, without capabilities that the wrapper does not support.
 #[derive(Clone, Debug)]
 pub struct ChildDescription {
     version: &'static str,
@@ -67,7 +67,7 @@ pub struct ChildDescription {
 }
 
 impl ChildDescription {
-    /// Reads the child's answer to `initialize`. Errors: the fault in the answer.
+    /// Reads the child's answer to `initialize`. The error says what is wrong with the answer.
     pub fn read(result: &RawValue) -> Result<Self, String> {
         let mut members = members(result).ok_or("its answer to initialize is not an object")?;
         let mut take = |name: &str| members.remove(name);
@@ -99,8 +99,8 @@ impl ChildDescription {
         self.server.get()
     }
 
-    /// The answer to a client's `initialize`: the version that it asked for, but none newer than
-    /// the child's.
+    /// Returns the answer to a client's `initialize`. The version is the requested one if it is
+    /// known and not newer than the child's, else the child's.
     pub fn initialized(&self, params: Option<&RawValue>) -> Raw {
         let version = settled(params, self.version);
         let mut result = json!({
@@ -112,7 +112,7 @@ impl ChildDescription {
         raw(&result)
     }
 
-    /// The answer to `server/discover`.
+    /// Returns the answer to `server/discover`.
     pub fn discovered(&self) -> Raw {
         let mut result = json!({
             "supportedVersions": [STATELESS],
@@ -133,8 +133,8 @@ impl ChildDescription {
     }
 }
 
-/// Keeps the four capabilities that clients call, without the parts that need a stream of
-/// notifications.
+/// Keeps the four capabilities whose methods reach the child, without the parts that need a stream
+/// of notifications.
 fn carried(capabilities: Value) -> Value {
     let Value::Object(mut capabilities) = capabilities else {
         return json!({});
@@ -154,15 +154,15 @@ fn carried(capabilities: Value) -> Value {
     Value::Object(capabilities)
 }
 
-/// Returns the `params` for the child. Removes the progress token: all clients share the child, and
-/// no client would get the progress.
+/// Returns the `params` for the child, without the protocol's own keys in `_meta` and without the
+/// progress token: the child's progress notifications are dropped.
 pub fn for_child(params: Option<&RawValue>) -> Result<Option<Members>, Fault> {
     let Some(params) = params else {
         return Ok(None);
     };
     let mut params = members(params).ok_or_else(|| invalid("params must be an object"))?;
     if params.contains_key("task") {
-        // The child would keep tasks where every client could read them.
+        // The child would store tasks where every client could read them.
         return Err(invalid("tasks are not offered"));
     }
     if let Some(mut meta) = params.remove(META).and_then(|it| members(&it)) {
@@ -182,7 +182,7 @@ pub fn for_stateless(method: Method, result: &RawValue) -> Option<Raw> {
     };
     say("resultType", "complete".into());
     if method.is_cacheable() {
-        // Changes of the child's lists are not announced, so no list may be cached.
+        // Clients are not notified of changes in the child's lists, so no list may be cached.
         say("ttlMs", 0.into());
         say("cacheScope", "private".into());
     }

@@ -41,7 +41,7 @@ pub struct App {
 }
 
 impl App {
-    /// Refuses a client by its headers alone, whatever its request.
+    /// Returns a refusal if the headers alone exclude the client, whatever its request.
     fn refusal_of(&self, headers: &HeaderMap) -> Option<Response> {
         if headers.contains_key(ORIGIN) {
             return Some(StatusCode::FORBIDDEN.into_response());
@@ -140,7 +140,7 @@ async fn in_session(app: &App, headers: &HeaderMap, message: Message) -> Respons
             }
             StatusCode::ACCEPTED.into_response()
         }
-        // Clients get no requests, so an answer needs no handling.
+        // The wrapper sends no requests to clients, so it ignores their answers.
         Message::Answer { .. } => StatusCode::ACCEPTED.into_response(),
     }
 }
@@ -169,7 +169,7 @@ async fn stateless(app: &App, headers: &HeaderMap, message: Message) -> Response
     let form = Form::Stateless;
     let (id, method, params) = match message {
         Message::Request { id, method, params } => (id, method, params),
-        // No notification has an effect here: a client cancels by closing its connection.
+        // Notifications have no effect in this form: a client cancels by closing its connection.
         Message::Notification { .. } => {
             return match revision::check_version(headers) {
                 Ok(()) => StatusCode::ACCEPTED.into_response(),

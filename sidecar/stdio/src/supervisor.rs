@@ -24,10 +24,10 @@ use crate::revision::ChildDescription;
 const LINE: usize = 8 * 1024 * 1024;
 /// Timeout of `initialize`: programs that are installed on their first run need time.
 const GREETING: Duration = Duration::from_secs(120);
-/// Wait before the first restart; doubled at each further one.
+/// Backoff before the first restart; doubled for each further restart.
 const BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
-/// A child that ran this long is restarted with the shortest wait.
+/// A child that ran at least this long resets the backoff.
 const STEADY: Duration = Duration::from_secs(60);
 /// Timeout for reading the output that an ended child left in its pipes.
 const REST: Duration = Duration::from_secs(1);
@@ -121,8 +121,8 @@ async fn live(
         Some(_) => child.kill().await,
         None => child.end().await,
     }
-    // Answers that the child wrote before its end still count, and its last log lines explain the
-    // end.
+    // Reads the pipes to their end: answers that the child wrote before it ended still count, and
+    // its last log lines explain the end.
     rest(reader).await;
     program.ended();
     rest(log).await;
@@ -139,8 +139,9 @@ fn ended(status: io::Result<ExitStatus>) -> String {
     }
 }
 
-/// Describes the end of a child that closed a pipe. The exit status says more, and follows a moment
-/// later. A child without one of its pipes cannot serve and is ended.
+/// Describes the end of a child that closed a pipe. Waits a moment for the exit status, which
+/// explains more. The caller ends a child that still runs, because it cannot serve without the
+/// pipe.
 async fn closed(child: &mut Child, pipe: &str) -> String {
     timeout(REST, child.exited())
         .await
@@ -155,7 +156,8 @@ async fn rest(mut task: JoinHandle<()>) {
     }
 }
 
-/// Initializes the child and lets calls through. Returns the reason for the end.
+/// Initializes the child and lets calls through. Returns only if the child cannot be initialized,
+/// with the reason.
 async fn serve(program: &Arc<Program>, state: &watch::Sender<State>) -> String {
     match greet(program).await {
         Ok(about) => {
@@ -269,7 +271,7 @@ enum Line {
     End,
 }
 
-/// Reads one line without its end into `line`, and never holds more than `limit` bytes of it.
+/// Reads one line without its line break into `line`, and keeps at most `limit` bytes of it.
 async fn next_line(
     from: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,

@@ -1,7 +1,7 @@
-//! The token of authorized clients, if one is required: a file with nothing else.
+//! The token that clients must present, if one is required. Its file contains nothing else.
 //!
-//! The file is read at each request, so that a new token counts at once. While the file is
-//! unusable, every request is refused.
+//! The file is read at each request, so a new token is valid at once. While the file is unusable,
+//! every request is refused.
 
 use std::path::PathBuf;
 use std::{fs, io};
@@ -10,7 +10,8 @@ use http::HeaderMap;
 use thiserror::Error;
 use toolcrib_sidecar::config::identity;
 
-/// Shorter tokens could be guessed: every client that reaches the port may try.
+/// Minimum length of the token, in bytes. A shorter one could be guessed: every client that reaches
+/// the port may try.
 const SHORTEST: usize = 16;
 
 #[derive(Debug, Error)]
@@ -31,7 +32,7 @@ pub enum TokenError {
 pub struct TokenFile(PathBuf);
 
 impl TokenFile {
-    /// Takes the file. Errors: it is not usable now.
+    /// Checks that the file contains a usable token now.
     pub fn new(path: PathBuf) -> Result<Self, TokenError> {
         let file = Self(path);
         file.token()?;

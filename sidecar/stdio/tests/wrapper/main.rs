@@ -1,4 +1,4 @@
-//! Tests of the real program at its socket, with a scripted child behind it.
+//! Tests the `toolcrib-mcp-stdio` binary over HTTP, with a scripted child behind it.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
@@ -37,7 +37,7 @@ async fn a_session_lists_and_calls() {
     assert_eq!(refused, json!({"jsonrpc": "2.0", "id": 3, "error": error}));
     let pong = wrapper.ask(&session, 4, "ping", json!({})).await;
     assert_eq!(pong["result"], json!({}));
-    // Would change state that all clients share.
+    // This method would change state that all clients share.
     let level = wrapper
         .ask(&session, 5, "logging/setLevel", json!({"level": "debug"}))
         .await;
@@ -223,7 +223,7 @@ async fn calls_of_a_child_that_ends_get_an_error_and_the_next_one_works() {
     }
     let after = wrapper.call(&session, 4, "pid", json!({})).await;
     assert_ne!(text(&before), text(&after));
-    // Nothing was sent again: the new child has no call.
+    // No call was sent again: the new child holds none.
     let released = wrapper.call(&session, 5, "release", json!({})).await;
     assert_eq!(text(&released), "released");
     let down = wrapper

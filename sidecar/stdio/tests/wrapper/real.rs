@@ -1,4 +1,4 @@
-//! Unchanged third-party servers and clients: the official SDKs for Node and Python.
+//! Tests with unchanged third-party servers and clients: the official SDKs for Node and Python.
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -33,7 +33,8 @@ async fn ask(wrapper: &Wrapper, mode: &str, calls: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The client negotiates the newer revision by default; `legacy` is the one with sessions.
+/// The client's modes, each with the revision that it negotiates. By default that is the newer one;
+/// `legacy` selects the one with sessions.
 const MODES: [(&str, &str); 2] = [("auto", "2026-07-28"), ("legacy", "2025-11-25")];
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The real program with a scripted child, and a client of it.
+//! Starts the binary with a scripted child, and sends requests to it.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -146,7 +146,7 @@ impl Wrapper {
         self.ask(session, id, "tools/call", params).await
     }
 
-    /// Builds a request of the newer form with the headers that it requires.
+    /// Builds a request of the stateless form with the headers that it requires.
     pub fn stateless(&self, method: &str, mut params: Value) -> RequestBuilder {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -213,7 +213,7 @@ pub async fn body(response: Response) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
 }
 
-/// The text of a result's only block.
+/// Returns the text of a result's first content block.
 pub fn text(answer: &Value) -> &str {
     let text = answer["result"]["content"][0]["text"].as_str();
     text.unwrap_or_else(|| panic!("{answer}"))
