@@ -1,4 +1,4 @@
-//! The trading desk as a story: the first thing that a new user sees.
+//! The demonstration: applies the trading-desk example and shows what its agents may do.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::platform::{Platform, PollResult};
 
 /// The example's namespace.
 pub const NAMESPACE: &str = "trading";
-/// How long a change may take. The pods are ready by then, and mediators report a change at once.
+/// Timeout for the agents to be ready. Their pods are ready before, and mediators report a change
+/// at once.
 const IN_FORCE: Duration = Duration::from_secs(120);
 
 /// Applies the example and asks both agents. Safe to repeat.

@@ -88,7 +88,7 @@ fn collect(platform: &Platform, namespace: &str) -> String {
     };
     let mut part = |title: &str, found: Result<String>| {
         let found = found.unwrap_or_else(|error| format!("{error:#}"));
-        // Redacted before the text is cut: half of a value would not be recognized.
+        // Redacts before it cuts the text: half of a value would not be recognized.
         let shown = tail(&blanked(&found, &secrets), MOST_LINES, MOST_BYTES);
         writeln!(text, "---- {title}\n{shown}").expect("text grows");
     };

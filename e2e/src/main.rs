@@ -196,7 +196,7 @@ fn become_program(command: &mut Command) -> Result<()> {
     Err(command.exec()).context("start the Kubernetes binary")
 }
 
-/// Prints logs, also of a cluster that has ended: its folder stays until it is taken down.
+/// Prints logs, even of a cluster that has ended: its folder stays until the cluster is taken down.
 fn logs(name: &Name, component: Option<&str>) -> Result<()> {
     let folder = cluster::log_folder(name)?;
     if !folder.is_dir() {

@@ -1,7 +1,7 @@
 //! Third-party packages that tests run, from their package indexes.
 //!
-//! They are installed into environments under `~/.cache/toolcrib`, each made once per list with
-//! `pip`, `npm` or `apt-get`; after that no internet is needed. Two processes may ask at once.
+//! They are installed into environments under `~/.cache/toolcrib`, one per list, with `pip`, `npm`
+//! or `apt-get`; after that no internet is needed. A lock lets one process install at a time.
 
 use std::{
     fs::{self, File},
@@ -44,8 +44,8 @@ pub fn node_modules(folder: &str) -> Result<PathBuf> {
     Ok(environment.join("node_modules"))
 }
 
-/// The root of the tree into which the Debian packages of this list in `e2e/sdk`, one per line,
-/// are unpacked. They are not installed, which would start their services.
+/// Unpacks the Debian packages of this list in `e2e/sdk`, one per line, and returns the root of
+/// their files. Installing them would start their services.
 pub fn debian(list: &str) -> Result<PathBuf> {
     let list = sdk().join(list);
     let environment = environment(&list, |folder| {
@@ -79,8 +79,8 @@ fn sdk() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk")
 }
 
-/// The folder for the packages that `list` pins. If it is missing, `install` creates it, in one
-/// process at a time.
+/// Returns the folder for the packages that `list` pins. If it is missing, creates it and calls
+/// `install`, in one process at a time.
 fn environment(list: &Path, install: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let list = fs::read(list).with_context(|| format!("read {}", list.display()))?;
     let home = std::env::var_os("HOME").context("HOME is not set")?;

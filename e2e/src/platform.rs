@@ -76,7 +76,8 @@ impl Platform {
         Ok(())
     }
 
-    /// Runs `helm upgrade --install` with the images of this build; returns once all is ready.
+    /// Runs `helm upgrade --install` with the images of this build; returns once all resources are
+    /// ready.
     pub fn helm_upgrade(&self, namespaces: &[&str]) -> Result<String> {
         let chart = repository().join("charts/toolcrib");
         run(self
@@ -117,7 +118,7 @@ impl Platform {
             .with_context(|| format!("read {}", folder.display()))?
             .map(|entry| Ok(entry?.path()))
             .collect::<Result<_>>()?;
-        // Like `kubectl apply -f`: policy tests are in a folder below.
+        // Skips folders, like `kubectl apply -f`: the policy tests are in one.
         files.retain(|file| file.is_file());
         files.sort();
         let mut all = String::new();
@@ -151,7 +152,7 @@ impl Platform {
             .stderr(Stdio::piped())
             .spawn()
             .context("start kubectl")?;
-        // Taken, so that the pipe is closed after writing.
+        // Takes stdin, so that the pipe is closed after writing.
         child
             .stdin
             .take()

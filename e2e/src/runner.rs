@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-/// A pod that runs the Python text `program` once, with the agent's rights and none of the
-/// node's.
+/// Returns a pod that runs the Python text `program` once, with the agent's rights and without
+/// privileges on the node.
 pub fn pod(namespace: &str, name: &str, agent: &str, program: &str) -> Value {
     json!({
         "apiVersion": "v1",

@@ -1,10 +1,11 @@
 //! JSON schemas of the custom resources, for editors and for validators without a cluster.
 //!
-//! They are made from the definitions that are installed (`crds/yaml`). Names of files are those that
-//! kubeconform looks up: `GROUP/KIND_VERSION.json`. Invariant: a schema accepts what the API server's
-//! schema accepts, but for unknown fields, which the API server drops and a schema refuses.
+//! They are derived from the CustomResourceDefinitions that are installed (`crds/yaml`). File names
+//! are those that kubeconform looks up: `GROUP/KIND_VERSION.json`. Invariant: a schema accepts the
+//! same objects as the API server's schema, except for unknown fields: the API server drops them,
+//! and a schema refuses them.
 //!
-//! Not here: rules in CEL, which no JSON schema can state.
+//! Not here: validation rules in CEL, which no JSON schema can express.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ pub fn write(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns a schema for each version of a definition, with its file name.
+/// Returns a schema for each version of a CustomResourceDefinition, with its file name.
 fn schemas(definition: &str) -> Result<Vec<(PathBuf, Value)>> {
     let definition: Value = serde_yaml::from_str(definition)?;
     let spec = &definition["spec"];

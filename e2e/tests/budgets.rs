@@ -1,4 +1,5 @@
-//! One budget of calls over five pods in a loop, while mediators and the controller are killed.
+//! Five pods call a tool in a loop under one budget of calls, while mediators and controllers are
+//! killed.
 //!
 //! A separate target, since it disturbs every test that bounds the time of a revocation.
 
@@ -17,10 +18,11 @@ const HERE: &str = "budgets";
 const PODS: usize = 5;
 /// Calls that all pods together may make.
 const LIMIT: usize = 300;
-/// What the docs allow: the calls of all pods in 15 seconds, at one call a second for each, and one
-/// call of each that runs when the others are told.
+/// Number of calls over the limit that the docs allow. Each pod makes one call a second, and knows
+/// the other pods' calls up to 15 seconds late. When it learns the last sum, it may have one more
+/// call in flight.
 const MOST_OVER: usize = PODS * 15 + PODS;
-/// The loop ends by the budget. Without faults it takes a minute.
+/// Timeout for the budget to end the loop. Without faults that takes a minute.
 const LOOP: Duration = Duration::from_secs(300);
 
 #[test]
@@ -42,7 +44,8 @@ fn five_pods_in_a_loop_stop_at_one_budget() -> Result<()> {
     desk.platform
         .eventually("every pod to be refused", LOOP, || {
             let calls = calls(&desk)?;
-            // Early: without a leader, each pod counts from the sum that it learnt last.
+            // Kills the controllers early: without a leader, each pod counts from the last sum that
+            // it received.
             if calls > LIMIT / 15 && !leader_is_killed {
                 kill_controllers(&desk)?;
                 leader_is_killed = true;
@@ -70,11 +73,11 @@ fn five_pods_in_a_loop_stop_at_one_budget() -> Result<()> {
         killed > 0 && leader_is_killed,
         "nothing was killed: {killed}"
     );
-    // A mediator that is killed between counting a call and sending it.
+    // A mediator that is killed after counting a call and before sending it loses that call.
     ensure!(spent + killed >= LIMIT, "{spent} of {LIMIT} calls");
     ensure!(spent <= LIMIT + MOST_OVER, "{spent} of {LIMIT} calls");
 
-    // The pods go on asking, and get nothing more.
+    // The pods keep calling, and every call is refused.
     desk.platform
         .eventually("the status to say so", START, || {
             let agent = desk.agent("spender")?;
@@ -91,7 +94,7 @@ fn five_pods_in_a_loop_stop_at_one_budget() -> Result<()> {
     desk.passed()
 }
 
-/// The calls that have reached the trading desk.
+/// Counts the calls that have reached the trading desk.
 fn calls(desk: &Desk) -> Result<usize> {
     let asked = desk.asked()?;
     let is_call = |path: &str| path.contains("market_context");
@@ -101,7 +104,7 @@ fn calls(desk: &Desk) -> Result<usize> {
     Ok(calls.count())
 }
 
-/// Whether the pod's last three calls were refused by the budget.
+/// Returns true if the budget refused the pod's last three calls.
 fn is_refused(desk: &Desk, pod: &str) -> Result<bool> {
     let log = ["logs", "--namespace", HERE, pod, "-c", "runner", "--tail=3"];
     let log = desk.platform.kubectl(&log)?;
@@ -115,7 +118,7 @@ fn kill_mediator(desk: &Desk, pod: &str) -> Result<()> {
         &object["status"]["initContainerStatuses"][0],
         "toolcrib-sidecar",
     );
-    // One that is down already has no process.
+    // A mediator that is down already has no process.
     if let Ok(mediator) = mediator {
         kill_process(mediator, Signal::KILL).context("kill the mediator")?;
     }

@@ -1,5 +1,5 @@
-//! The local cluster itself: it starts, runs beside another, and leaves nothing behind. After a
-//! kill at any moment the next command repairs it.
+//! Tests the local cluster itself: it starts, runs beside another, and leaves nothing behind. After
+//! a kill at any moment the next command repairs it.
 //!
 //! `cargo test -p toolcrib-e2e --features cluster --test cluster`, as root. The clusters have
 //! names of their own, so a cluster in use is left alone.
@@ -17,7 +17,7 @@ use toolcrib_e2e::cluster::{Cluster, Home, Name, Progress, State, names};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A cluster's name; the cluster is taken down at the end, even of a failed test.
+/// A cluster's name. The cluster is taken down at the end, even if the test fails.
 struct TestCluster(Name);
 
 impl TestCluster {
@@ -43,7 +43,7 @@ impl TestCluster {
         Layout::new(&Home::find().expect("a home"), &self.0).dir
     }
 
-    /// The remains of the cluster on this machine, found by other means than those of `down`.
+    /// Lists the remains of the cluster on this machine, found by other means than those of `down`.
     fn leftovers(&self) -> Vec<String> {
         let folder = self.folder().display().to_string();
         let cgroup = format!("-{}", self.0);
@@ -59,7 +59,7 @@ impl TestCluster {
         }
         for pid in pids() {
             let read = |file: &str| {
-                // A process that has just ended is not ours.
+                // A process that has just ended counts as gone.
                 fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
             };
             let line = read("cmdline");
@@ -232,7 +232,7 @@ fn a_node_ends_with_its_first_program_and_names_it() {
     assert_eq!(named.leftovers(), Vec::<String>::new());
 }
 
-/// Kills `up` when it has printed a stage's message.
+/// Kills `up` after it has printed a stage's message.
 #[test]
 fn a_killed_up_is_repaired_by_the_next_command() {
     let named = TestCluster::new("test-mole");
@@ -253,7 +253,7 @@ fn a_killed_up_is_repaired_by_the_next_command() {
         up.kill().expect("killed");
         up.wait().expect("reaped");
         named.down();
-        // Anything that was not recorded yet ends by itself.
+        // Processes and devices that were not recorded yet end by themselves.
         poll(
             DEADLINE,
             || format!("after {stage}: {:?}", named.leftovers()),

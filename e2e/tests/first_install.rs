@@ -1,8 +1,8 @@
-//! The life cycle of a Helm release that contains claw-api's Surface together with the definition of
-//! its kind: first install, upgrade, rollback, uninstall.
+//! The life cycle of a Helm release that contains claw-api's Surface together with the
+//! CustomResourceDefinition of its kind: first install, upgrade, rollback, uninstall.
 //!
-//! `cargo test -p toolcrib-e2e --features cluster --test first_install`, as root. It brings up a
-//! control plane of its own, which has no definitions; no pod runs there.
+//! `cargo test -p toolcrib-e2e --features cluster --test first_install`, as root. It starts a
+//! control plane of its own, which has no CustomResourceDefinitions; no pod runs there.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -15,7 +15,8 @@ const RELEASE: &str = "crib";
 const NAMESPACE: &str = "crib-system";
 const HOOK: &str = "helm.sh/hook";
 
-/// A control plane with no definitions; taken down at the end, even of a failed test.
+/// A control plane without CustomResourceDefinitions. It is taken down at the end, even if the test
+/// fails.
 struct Plane {
     name: Name,
     cluster: Cluster,
@@ -41,13 +42,13 @@ impl Plane {
         run(command.args(arguments).args(["--namespace", NAMESPACE]))
     }
 
-    /// Ends a test that has passed; without it the objects and events of the release's namespace are
-    /// printed.
+    /// Marks the test as passed. Without this call, the objects and events of the release's
+    /// namespace are printed.
     fn passed(&self) -> Result<()> {
         self.evidence.iter().try_for_each(Evidence::passed)
     }
 
-    /// The command of docs/claw-api.md.
+    /// Runs the command of docs/claw-api.md with these settings.
     fn upgrade(&self, settings: &[&str]) -> Result<()> {
         let chart = repository().join("charts/toolcrib");
         let chart = chart.to_string_lossy();
@@ -92,7 +93,7 @@ fn claw_api_is_enabled_at_the_first_install_and_removed_with_the_release() -> Re
     let installed = plane.surface()?;
     assert_ne!(installed["annotations"][HOOK], Value::Null);
 
-    // The same object, so no tool is revoked meanwhile.
+    // An upgrade keeps the object, so no tool is revoked meanwhile.
     plane.upgrade(&[])?;
     let adopted = plane.surface()?;
     assert_eq!(adopted["uid"], installed["uid"]);
@@ -121,10 +122,11 @@ fn claw_api_is_enabled_at_the_first_install_and_removed_with_the_release() -> Re
     plane.helm(&["rollback", RELEASE, "1"])?;
     plane.surface()?;
     plane.helm(&["uninstall", RELEASE])?;
-    // The definitions are kept, so the list is readable.
+    // The CustomResourceDefinitions are kept, so Surfaces can still be listed.
     assert_eq!(plane.surfaces()?, [Value::Null; 0]);
 
-    // The definitions are there now: an ordinary object from the first release on.
+    // The CustomResourceDefinitions exist now, so the Surface is an ordinary object from the first
+    // release on.
     plane.upgrade(&["--set=clawApi.enabled=true"])?;
     assert_eq!(plane.surface()?["annotations"][HOOK], Value::Null);
     plane.helm(&["uninstall", RELEASE])?;

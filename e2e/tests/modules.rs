@@ -31,7 +31,8 @@ fn the_modules_of_every_crate_import_in_one_direction() {
     assert!(circles.is_empty(), "{}", circles.join("\n"));
 }
 
-/// The webhook is another process. The controller starts the link, claw-api and the listeners.
+/// The webhook is another process, and the controller starts the link, claw-api and the listeners,
+/// so none of them imports it.
 #[test]
 fn no_other_module_of_the_operator_imports_the_controller() {
     let imports = &imports(&sources("operator/src"))[&[][..]];
@@ -112,7 +113,7 @@ fn sources(folder: &str) -> PathBuf {
         .join(folder)
 }
 
-/// The folders of the workspace, without those that hold build results.
+/// Lists the folders of the workspace, without those that hold build results.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = ["crds", "docs", "e2e", "operator", "sidecar"]
         .map(sources)
@@ -131,7 +132,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The circles below `root`: their modules, and the imports between these.
+/// Returns the import cycles below `root`: their modules, and the imports between these.
 fn circles(root: &Path) -> Vec<String> {
     imports(root)
         .iter()
@@ -143,7 +144,7 @@ fn circles(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The imports between neighbouring modules, by the folder's path.
+/// Returns the imports between neighbouring modules, by the folder's path.
 fn imports(root: &Path) -> BTreeMap<Names, Imports> {
     let mut sources = Vec::new();
     read(root, &mut Vec::new(), &mut sources);
@@ -189,7 +190,7 @@ fn describe(folder: &[String], imports: &Imports, circle: &BTreeSet<String>) -> 
     format!("{}: {}", names.join(" "), edges.join("; "))
 }
 
-/// The sets of modules that all reach each other.
+/// Returns the sets of modules in which each imports every other, directly or through others.
 fn tangles(imports: &Imports) -> BTreeSet<BTreeSet<String>> {
     let reached = |start: &String| {
         let mut reached = BTreeSet::new();
@@ -271,7 +272,7 @@ fn folder_file(module: &[String]) -> String {
     [module, &["mod".to_owned()]].concat().join("/")
 }
 
-/// The text up to its test module, with comments left out; lines keep their numbers.
+/// Returns the text up to its test module, without comments; lines keep their numbers.
 fn code(text: &str) -> String {
     let end = text
         .find("\n#[cfg(test)]\nmod tests {")
@@ -284,7 +285,7 @@ fn code(text: &str) -> String {
 }
 
 impl Source {
-    /// The module's re-exports: the path of each name here, and its origin.
+    /// Returns the module's re-exports: the path of each name here, and its origin.
     fn exports(&self) -> Vec<(Names, Names)> {
         let mut exports = Vec::new();
         for statement in self.code.split("pub use ").skip(1) {
@@ -298,7 +299,7 @@ impl Source {
         exports
     }
 
-    /// The paths that begin at the crate's root or at a parent, with their lines.
+    /// Returns the paths that begin at the crate's root or at a parent, with their lines.
     fn imports(&self) -> Vec<(usize, Names)> {
         let mut imports = Vec::new();
         for start in ["crate::", "super::"] {
@@ -317,8 +318,8 @@ impl Source {
     }
 }
 
-/// Writes out the paths that `text` begins with, and the name that each gets. `base` is the module
-/// that a path without `crate` or `super` starts from.
+/// Expands the paths that `text` begins with, and collects each with the name that it gets. `base`
+/// is the module that a path without `crate` or `super` starts from.
 fn expand<'a>(text: &'a str, base: &[String], found: &mut Vec<(Names, String)>) -> &'a str {
     let mut path = base.to_vec();
     let mut text = text.trim_start();
@@ -365,7 +366,7 @@ fn expand<'a>(text: &'a str, base: &[String], found: &mut Vec<(Names, String)>) 
     }
 }
 
-/// The path of the definition behind re-exports.
+/// Follows re-exports to the path of the definition.
 fn defined(mut path: Names, exports: &BTreeMap<Names, Names>) -> Names {
     // A chain of re-exports is short; a cycle would not compile.
     for _ in 0..8 {

@@ -1,8 +1,8 @@
 //! Reads the API server's audit log of all tests on the node, before Toolcrib is uninstalled. The
-//! accounts must have used all of their rights and no others, and the webhook's account no
-//! Secret.
+//! accounts must have used all of their rights and no others, and the webhook's account must not
+//! have asked for a Secret.
 //!
-//! A separate target, since it reads the log of the others.
+//! A separate target, since it reads the log that the other tests produce.
 
 #[path = "governed/support.rs"]
 #[expect(dead_code, reason = "shared with the other end-to-end tests")]
@@ -79,7 +79,7 @@ fn the_accounts_used_all_of_their_rights_and_no_others() -> Result<()> {
     evidence.passed()
 }
 
-/// The log of this installation's accounts, as far as it was read.
+/// The log of this installation's accounts, as far as it has been read.
 struct Log {
     path: PathBuf,
     offset: u64,
@@ -107,7 +107,7 @@ impl Log {
             .map_or(0, |at| at + 1);
         self.offset += u64::try_from(end)?;
         let text = std::str::from_utf8(&text[..end])?;
-        // Only a few of a hundred requests are from these accounts.
+        // Filters lines before decoding: only a few of a hundred requests are from these accounts.
         let account = audit::user(NAMESPACE, "");
         let lines: Vec<&str> = text
             .lines()

@@ -1,5 +1,5 @@
-//! The scripted model and the trading desk at their sockets: authentication, recorded requests,
-//! and faults on the wire as scripted.
+//! Tests the scripted model and the trading desk at their sockets: authentication, recorded
+//! requests, and faults on the wire as scripted.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 

@@ -1,5 +1,5 @@
-//! Upgrading and uninstalling: only the objects that the chart documents are left, no deletion is
-//! blocked, and a working agent is not affected.
+//! Tests upgrading and uninstalling: only the objects that the chart documents are left, no
+//! deletion is blocked, and a working agent is not affected.
 //!
 //! A separate target, since Toolcrib is uninstalled afterwards.
 
@@ -54,7 +54,7 @@ fn uninstalling_keeps_the_definitions_and_blocks_nothing() -> Result<()> {
     worker.goes_on()?;
     worker.ends_with_a_whole_record()?;
 
-    // The kinds are kept, and so every user's objects.
+    // The CustomResourceDefinitions are kept, and with them every user's objects.
     let kept = names(&platform, &["customresourcedefinitions"])?;
     for kind in [
         "agents",
@@ -98,8 +98,8 @@ spec:
     worker.desk.passed()
 }
 
-/// Replaces the operator like an upgrade: a new leader and new webhooks, each beside the old ones
-/// until it is ready.
+/// Replaces the operator's pods as an upgrade does: the old leader and webhooks run until the new
+/// ones are ready.
 fn replace_the_operator(platform: &Platform) -> Result<()> {
     for deployment in names(platform, &["deployments", "--namespace", NAMESPACE])? {
         let deployment = format!("deployment/{deployment}");
@@ -113,8 +113,8 @@ fn replace_the_operator(platform: &Platform) -> Result<()> {
     Ok(())
 }
 
-/// An agent that makes trades one after the other until it is told to end; a failed trade ends it
-/// with an error.
+/// An agent that makes one trade after another until it gets SIGTERM. A failed trade ends it with
+/// an error.
 struct Worker {
     desk: Desk,
 }
@@ -151,7 +151,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Number of its trades so far.
+    /// Returns the number of the worker's trades so far.
     fn made(&self) -> Result<usize> {
         let logs = ["logs", "--namespace", WORKING, WORKER, "-c", "runner"];
         Ok(self.desk.platform.kubectl(&logs)?.lines().count())
@@ -168,7 +168,8 @@ impl Worker {
         })
     }
 
-    /// Its own container ends first, then the mediator: the pod has succeeded.
+    /// Ends the worker, and checks its record. The worker's own container ends first, then the
+    /// mediator, and the pod has succeeded.
     fn ends_with_a_whole_record(&self) -> Result<()> {
         let platform = &self.desk.platform;
         platform.exec(WORKING, WORKER, &["sh", "-c", "kill -TERM 1"])?;

@@ -27,8 +27,8 @@ struct World {
     surfaces_per_agent: usize,
 }
 
-/// The measurements of a whole fleet. They are taken in a separate process, so that the memory is
-/// that of the fleet.
+/// The measurements of a whole fleet. A separate process takes them, so that the memory is that of
+/// the fleet alone.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Fleet {
     seconds: f64,

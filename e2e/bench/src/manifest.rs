@@ -79,8 +79,8 @@ pub fn write(
     Ok(())
 }
 
-/// Gives each tool by one rule with a pinned argument, a condition and a rate, instead of without
-/// conditions.
+/// Rewrites the files so that one rule grants each tool, with a pinned argument, a condition and a
+/// rate.
 pub fn limit(dir: &Path) -> Result<()> {
     let read = |name: &str| -> Result<Value> {
         Ok(serde_json::from_str(&fs::read_to_string(dir.join(name))?)?)
@@ -103,7 +103,7 @@ pub fn limit(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A tool of a usual size: a description of one sentence, and a schema with some fields.
+/// Returns a tool of typical size: a description of one sentence, and a schema with some fields.
 fn tool(at: usize, servers: SocketAddr, transport: Transport) -> Value {
     let over_mcp =
         |path| json!({"transport": "mcp", "path": path, "tool_name": format!("depth_{at}")});

@@ -1,5 +1,5 @@
-//! A reference and a measured program that do the same work in alternating slices over the same
-//! kept-alive connections, so other load of the machine affects both.
+//! Measures a reference and a program in alternating slices of the same work. Each keeps its
+//! connections open between slices. Other load on the machine affects both.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -148,7 +148,8 @@ impl Side {
         let began = Instant::now();
         let timings = load.run(work, items).await?;
         self.busy += began.elapsed();
-        // Waits for work after the response, which belongs to the request too.
+        // Waits for work that the program does after its response, since that work belongs to the
+        // request too.
         tokio::time::sleep(Duration::from_millis(10)).await;
         let cpu = program.cpu()? - before;
         self.cpu += cpu;

@@ -1,4 +1,4 @@
-//! A program under measurement: starts it, waits for it, reads `/proc`, kills it.
+//! Runs a program under measurement: starts it, waits for it, reads its `/proc`, kills it.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The rule that a message says what to do.
+//! Checks that a message to a user says what to do.
 
 /// Verbs that begin the part of a message that says what to do.
 const VERBS: &str = "add allow annotate ask begin build choose close confirm copy correct create \
@@ -6,8 +6,8 @@ const VERBS: &str = "add allow annotate ask begin build choose close confirm cop
     quote raise reduce remove rename repair repeat replace review rewrite run save say set \
     shorten simplify spell split take try turn update upgrade use wait write";
 
-/// Phrases that say it otherwise: a suggestion, a list to choose from, the owner's part,
-/// nothing to do, a command.
+/// Phrases that say what to do without such a verb: a suggestion, a list to choose from, the
+/// owner's task, a note that no action is needed, a command.
 const PHRASES: [&str; 12] = [
     "did you mean ",
     "is it spelt right?",

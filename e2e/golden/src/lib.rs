@@ -109,8 +109,8 @@ pub fn expect(target: Target, path: &Path, actual: &str) {
     }
 }
 
-/// Fails the test if the folder contains files beside `names`, or removes them in update mode. A
-/// missing folder contains none.
+/// Fails the test if the folder contains files other than `names`, or removes them in update mode.
+/// A missing folder is accepted.
 ///
 /// # Panics
 /// With the files that the code no longer produces.
@@ -156,7 +156,7 @@ pub fn cases(root: &Path, extension: Option<&str>) -> Vec<PathBuf> {
     cases
 }
 
-/// Runs every case, also after one has failed.
+/// Runs every case, even if an earlier one failed.
 ///
 /// # Panics
 /// With the path and the message of each failed case.

@@ -1,5 +1,5 @@
-//! Compares the rights that an account used, by the API server's audit log, with the rights that
-//! its RBAC objects give. Pure: text and objects in, findings out.
+//! Compares the rights that an account used, according to the API server's audit log, with the
+//! rights that its RBAC objects give. Pure: text and objects in, findings out.
 //!
 //! A right is one verb on one resource by one rule of one role. A ClusterRole that is bound in
 //! many namespaces counts once: it is used if it is used in any of them.
@@ -139,8 +139,8 @@ pub struct AccountRight {
 
 impl AccountRight {
     fn covers(&self, used: &Use) -> bool {
-        // A `create` of one name is for applies: the API server authorizes it within the patch, and logs
-        // the patch alone.
+        // A `create` right on one name is for server-side apply: the API server authorizes the
+        // create within the patch, and logs the patch alone.
         let is_apply = self.verb == "create" && self.name.is_some() && used.verb == "patch";
         self.user == used.user
             && (self.verb == used.verb || is_apply)
@@ -323,7 +323,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// True if a granted request used this right.
+/// Returns true if an allowed request used this right.
 pub fn was_used(uses: &[Use], verb: &str, resource: &str) -> bool {
     uses.iter().any(|used| {
         used.verb == verb && used.resource == resource && used.outcome == Outcome::Allowed

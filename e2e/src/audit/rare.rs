@@ -1,9 +1,9 @@
 //! Objects that make the operator use its rarely used rights: a descriptor in a ConfigMap, a
-//! surface by address, a surface of another namespace, defaults, a policy of the cluster, and a
-//! NetworkPolicy that is created, changed and deleted. With them, a right that a run does not use is
-//! not needed.
+//! surface by address, a surface of another namespace, defaults, a ClusterToolPolicy, and a
+//! NetworkPolicy that is created, changed and deleted. After these uses, a right that is still
+//! unused is not needed.
 //!
-//! They are applied step by step. A step is done once its right was used.
+//! The objects are applied step by step. A step is done once its right was used.
 
 /// Objects to apply, and the right that must be used after that.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
-//! `toolcrib-kube`: one binary that contains every Kubernetes program, found or built. Its folder
+//! Finds or builds `toolcrib-kube`, one binary that contains every Kubernetes program. Its folder
 //! also contains `pause`, the first process of every pod.
 //!
-//! Not here: its sources (`e2e/kube/main.go`). Invariant: a folder in the cache is complete, and
+//! Not here: the sources (`e2e/kube/main.go`). Invariant: a folder in the cache is complete, and
 //! its name is the digest of the sources that it was built from.
 
 use std::fs;
@@ -20,8 +20,8 @@ use super::progress::Progress;
 
 /// A cold build takes about ten minutes on two cores; another process may be building already.
 const BUILD_DEADLINE: Duration = Duration::from_secs(45 * 60);
-/// The compiler collects its garbage less often than it does by itself: a fifth less processor
-/// time, for some hundred MB of memory.
+/// Makes the Go compiler collect garbage less often than by default: a fifth less CPU time, for
+/// some hundred MB of memory.
 const GOGC: &str = "400";
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
@@ -157,8 +157,9 @@ fn report(
     Ok(errors)
 }
 
-/// Go's own builds of these programs get their versions from git; ours get them from `go.mod`.
-/// Without versions the API server reports v0.0.0, which kubectl and Helm act on.
+/// Returns the linker flags that set the programs' versions. Upstream builds get their versions
+/// from git, ours from `go.mod`. Without versions the API server reports v0.0.0, which kubectl and
+/// Helm act on.
 fn linker_flags(go_mod: &str) -> Result<String> {
     let kubernetes = required(go_mod, "k8s.io/kubernetes")?;
     let helm = required(go_mod, "helm.sh/helm/v4")?;

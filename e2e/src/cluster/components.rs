@@ -43,8 +43,8 @@ pub fn components(layout: &Layout, index: Index, extent: Extent, kube: &Path) ->
     all
 }
 
-/// The controller manager is included: without it namespaces do not end, owned objects are not
-/// collected, and ServiceAccounts are not created.
+/// The programs of a control plane. The controller manager is one of them: without it, namespaces
+/// are not deleted, owned objects are not garbage collected, and ServiceAccounts are not created.
 const CONTROL_PLANE: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 
 fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
@@ -75,7 +75,8 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--listen-client-urls={ETCD}"),
                 format!("--advertise-client-urls={ETCD}"),
                 "--listen-peer-urls=http://127.0.0.1:2380".into(),
-                // etcd's own 2 GiB are too few for thousands of large objects and their history.
+                // etcd's default quota of 2 GiB is too small for thousands of large objects and
+                // their history.
                 "--quota-backend-bytes=8589934592".into(),
                 // A cluster does not outlive its node, so nothing is lost if the machine crashes.
                 "--unsafe-no-fsync".into(),
@@ -90,7 +91,7 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--secure-port={API_PORT}"),
                 format!("--service-cluster-ip-range={SERVICE_RANGE}"),
                 "--authorization-mode=Node,RBAC".into(),
-                // As in nearly every cluster: a policy refuses privileged pods here.
+                // Allowed as in nearly every cluster: here a policy refuses privileged pods.
                 "--allow-privileged=true".into(),
                 "--enable-admission-plugins=NodeRestriction".into(),
                 format!("--client-ca-file={}", pki("ca.crt")),
@@ -108,7 +109,7 @@ fn whole(layout: &Layout, index: Index, kube: &Path) -> Vec<Component> {
                 format!("--kubelet-client-key={}", pki("apiserver-kubelet.key")),
                 format!("--audit-policy-file={}", config("audit.json")),
                 format!("--audit-log-path={}", layout.audit_log().display()),
-                // In MiB. The log stays one file, so a reader gets all of it.
+                // In MiB. A high limit keeps the log in one file, so a reader gets all of it.
                 "--audit-log-maxsize=4096".into(),
             ],
         ),

@@ -127,7 +127,7 @@ fn kubelet(layout: &Layout, index: Index) -> Value {
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
         "failSwapOn": false,
-        // The tests of one node run some more than the 110 that the kubelet takes by itself.
+        // The tests run more pods on one node than the kubelet's default maximum of 110.
         "maxPods": 250,
         // Lowering the value takes CAP_SYS_RESOURCE.
         "oomScoreAdj": 0,
@@ -145,7 +145,7 @@ fn kube_proxy(layout: &Layout) -> Value {
         "mode": "nftables",
         "clusterCIDR": POD_RANGE,
         "oomScoreAdj": 0,
-        // A Service answers as soon as its pods are Ready, not a second later.
+        // With the default of 1 s, a Service could answer a second after its pods are Ready.
         "nftables": {"minSyncPeriod": "50ms"},
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
@@ -182,9 +182,10 @@ fn audit() -> Value {
     })
 }
 
-/// CoreDNS runs beside the kubelet, not in a pod: it needs no image, and the cluster's names
-/// resolve before its first pod. The `template` answers every other name with NXDOMAIN; without
-/// it a resolver takes the refusal for a broken server.
+/// Configures CoreDNS. It runs beside the kubelet, not in a pod, so it needs no image, and the
+/// cluster's names resolve before its first pod. The `template` answers every other name with
+/// NXDOMAIN; without it CoreDNS refuses the query, and a resolver takes the refusal for a broken
+/// server.
 fn corefile(layout: &Layout, index: Index) -> String {
     format!(
         ".:53 {{
@@ -206,8 +207,8 @@ fn corefile(layout: &Layout, index: Index) -> String {
     )
 }
 
-/// The objects that a cluster's installer would add: the DNS Service, with the node as its
-/// endpoint, and the right of CoreDNS to read names.
+/// Returns the objects that a cluster's installer would add: the DNS Service, with the node as its
+/// endpoint, and the RBAC objects that let CoreDNS read what it serves.
 fn addons(index: Index) -> Value {
     let ports = json!([
         {"name": "dns", "port": 53, "protocol": "UDP"},

@@ -264,7 +264,7 @@ fn write_blob(folder: &Path, content: &Value) -> Result<Blob> {
     })
 }
 
-/// Writes what the file holds, compressed, without a time or a name in the header.
+/// Compresses the file into `folder`, without a time or a name in the gzip header.
 fn compress(mut from: File, folder: &Path) -> Result<Blob> {
     let temporary = tempfile::NamedTempFile::new_in(folder)?;
     let to = HashingWriter::new(BufWriter::new(temporary.as_file()));

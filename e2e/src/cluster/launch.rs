@@ -1,8 +1,8 @@
-//! Brings a node up from the host: namespaces, veth pair, cgroups, and the wait until the cluster
-//! takes pods.
+//! Starts a node from the host: creates namespaces, veth pair and cgroups, and waits until the
+//! cluster is ready.
 //!
 //! Not here: the programs inside (`node.rs`). Invariant: the node's programs start only after its
-//! processes are recorded. A host process that is killed in between leaves nothing that runs.
+//! processes are recorded. If the host's process is killed in between, nothing keeps running.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -26,7 +26,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(240);
 /// The cgroup controllers that the kubelet and runc set for pods.
 const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
 
-/// Starts a node and returns when it takes pods.
+/// Starts a node and returns when the cluster is ready.
 pub fn launch(layout: &Layout, mut state: State, progress: &Progress) -> Result<Cluster> {
     progress.stage(format!(
         "cluster {}: certificates and configuration",
@@ -57,8 +57,9 @@ pub fn launch(layout: &Layout, mut state: State, progress: &Progress) -> Result<
     Ok(cluster)
 }
 
-/// Runs `unshare`, which makes the namespaces and dies with the node: killing either ends all. It
-/// has a session of its own, so a terminal's Ctrl-C or hangup does not reach it.
+/// Runs `unshare`, which creates the namespaces. If `unshare` or the node's first process is
+/// killed, the other ends too. `unshare` has a session of its own, so a terminal's Ctrl-C or hangup
+/// does not reach it.
 fn start(layout: &Layout, state: &State) -> Result<Child> {
     let log = File::create(layout.log("node")).context("create the node's log")?;
     Command::new("setsid")
@@ -167,8 +168,8 @@ fn hand_down(folder: &Path) -> Result<()> {
     fs::write(&path, wanted.join(" ")).with_context(|| format!("write {}", path.display()))
 }
 
-/// Waits until the cluster is ready: a pod created now starts, with its ServiceAccount and DNS.
-/// For a control plane, the API server answers.
+/// Waits until a new pod can start, with its ServiceAccount and DNS. For a control plane, waits
+/// until the API server answers.
 fn await_ready(
     cluster: &Cluster,
     layout: &Layout,
@@ -219,8 +220,8 @@ fn await_ready(
     })
 }
 
-/// True if CoreDNS is ready. It opens this port at once, and answers 200 when it has read the
-/// Services.
+/// Returns true if CoreDNS is ready. CoreDNS opens this port at once, and answers 200 when it has
+/// read the Services.
 fn dns_ready(address: std::net::SocketAddr) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
@@ -233,7 +234,7 @@ fn dns_ready(address: std::net::SocketAddr) -> bool {
     ask().is_ok_and(|status| status.contains(" 200 "))
 }
 
-/// Imports the image whose container keeps a pod's namespaces open.
+/// Imports the pause image, whose container keeps a pod's namespaces open.
 fn import_pause(cluster: &Cluster, layout: &Layout) -> Result<()> {
     let program = cluster.kube().with_file_name("pause");
     let tar = layout.dir.join("pause.tar");

@@ -43,7 +43,7 @@ impl Home {
 pub struct Name(String);
 
 impl Name {
-    /// The cluster of the README's commands.
+    /// The name of the cluster in the README's commands.
     pub fn default_name() -> Name {
         Name("toolcrib".into())
     }
@@ -114,8 +114,8 @@ impl Index {
     }
 }
 
-/// Inside the node's network namespace these are the same for every cluster, because no other
-/// namespace sees them.
+/// These ranges and addresses are the same for every cluster: each node has a network namespace of
+/// its own.
 pub const POD_RANGE: &str = "10.244.0.0/16";
 pub const SERVICE_RANGE: &str = "10.96.0.0/16";
 pub const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
@@ -123,10 +123,10 @@ pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 pub const API_PORT: u16 = 6443;
 /// CoreDNS's readiness endpoint on the node's address.
 pub const DNS_READY_PORT: u16 = 8181;
-/// In the node's private `/run`, so its length does not depend on the home's path: a socket's
-/// path has at most 107 bytes.
+/// The socket is in the node's private `/run`, so the length of its path does not depend on the
+/// home's path: a socket's path has at most 107 bytes.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
-/// The sandbox image of every pod: our own, so that the node dials no registry.
+/// The sandbox image of every pod: our own, so that the node pulls from no registry.
 pub const PAUSE_IMAGE: &str = "docker.io/toolcrib/pause:dev";
 
 /// The folder of one cluster.
@@ -146,8 +146,9 @@ impl Layout {
         }
     }
 
-    /// Distinguishes this cluster's device from that of another home. It is a digest of the
-    /// folder, because the kernel wants a short text and `ip` one without spaces.
+    /// Returns the alias that distinguishes this cluster's network device from one of another home.
+    /// It contains a digest of the folder, because the kernel allows only a short text, and `ip`
+    /// none with spaces.
     pub fn mark(&self) -> String {
         let digest = Sha256::digest(self.dir.as_os_str().as_encoded_bytes());
         format!("{}-{}", self.name, &hex::encode(digest)[..16])

@@ -16,8 +16,8 @@ use super::process::poll;
 pub struct Lock(#[expect(dead_code, reason = "dropping it is its use")] File);
 
 impl Lock {
-    /// Takes the lock, waiting for another holder up to the deadline. `waiting` is called once
-    /// with the holder's pid if there is one.
+    /// Takes the lock, and waits for another holder up to the deadline. Calls `waiting` once with
+    /// the holder's pid if there is one.
     pub fn take(path: &Path, deadline: Duration, waiting: impl Fn(&str)) -> Result<Lock> {
         let parent = path.parent().context("a lock has a folder")?;
         fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;

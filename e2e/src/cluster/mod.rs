@@ -1,11 +1,11 @@
 //! A real Kubernetes cluster of one node, on this machine, without Docker.
 //!
 //! The node is the distribution's containerd and runc, and Kubernetes built from its Go modules,
-//! all in namespaces of their own: killing one process ends all of it. The modules in reading
-//! order:
+//! all in namespaces of their own: killing the node's first process ends all others. The modules in
+//! reading order:
 //!
 //! - [`layout`]: names, addresses, paths
-//! - [`binary`]: Kubernetes, built once and kept
+//! - [`binary`]: Kubernetes, built once and cached
 //! - [`pki`], [`config`], [`components`]: inputs of the node's programs
 //! - [`launch`] (outside) and [`node`] (inside the namespaces): bringing it up
 //! - [`sweep`]: taking it down, in any condition
@@ -43,11 +43,11 @@ pub use self::progress::Progress;
 use self::state::NodeProcesses;
 pub use self::state::{Extent, State, names};
 
-/// How long to wait for another `up` or `down` of the same cluster, which may be building
+/// Timeout of waiting for another `up` or `down` of the same cluster, which may be building
 /// Kubernetes.
 const TURN_DEADLINE: Duration = Duration::from_secs(50 * 60);
 
-/// A cluster that was up when this value was made.
+/// A cluster that was up when this value was created.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     kubeconfig: PathBuf,
@@ -71,9 +71,9 @@ impl Node {
 }
 
 impl Cluster {
-    /// Returns the cluster that the user named (`TOOLCRIB_E2E_USE_KUBECONFIG=1` and
-    /// `KUBECONFIG`), else the local one of this name, which is brought up if necessary. Returns
-    /// when it takes pods.
+    /// Returns the cluster that the user named (`TOOLCRIB_E2E_USE_KUBECONFIG=1` and `KUBECONFIG`),
+    /// else the local one of this name, which it starts if necessary. A local cluster is ready for
+    /// pods when this returns.
     pub fn up(name: &Name, progress: &Progress) -> Result<Cluster> {
         Self::up_to(name, Extent::Node, progress)
     }
@@ -116,7 +116,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Takes the local cluster of this name down, in whatever condition it is.
+    /// Removes the local cluster of this name, complete or not.
     pub fn down(name: &Name, progress: &Progress) -> Result<()> {
         let layout = Layout::new(&Home::find()?, name);
         let _turn = turn(&layout, progress)?;
@@ -147,7 +147,7 @@ impl Cluster {
         &self.kubeconfig
     }
 
-    /// The binary of all Kubernetes programs.
+    /// The binary that contains all Kubernetes programs.
     pub fn kube(&self) -> &Path {
         &self.kube
     }
@@ -191,7 +191,8 @@ impl Cluster {
         Some(self.node.as_ref()?.layout.logs())
     }
 
-    /// One JSON event per request to the API server.
+    /// The audit log, with one JSON event per request to the API server; `None` for a cluster that
+    /// the user named.
     pub fn audit_log(&self) -> Option<PathBuf> {
         Some(self.node.as_ref()?.layout.audit_log())
     }
@@ -334,7 +335,8 @@ fn failure(layout: &Layout) -> String {
     }
 }
 
-/// Runs in the node's namespaces, see [`node`]. The program's hidden command calls this.
+/// Runs the node's first process inside the namespaces, see [`node`]. The program's hidden command
+/// calls this.
 pub fn serve_node(name: &Name) -> Result<()> {
     let home = Home::find()?;
     let layout = Layout::new(&home, name);

@@ -1,4 +1,4 @@
-//! The node's first process. It starts the programs inside the namespaces that `launch.rs` made,
+//! The node's first process. It starts the programs inside the namespaces that `launch.rs` created,
 //! and ends with the first program that ends.
 //!
 //! As process 1 of its PID namespace it also reaps orphans (the shims of containers), and the
@@ -26,7 +26,8 @@ use super::state::Extent;
 /// Timeout of a program's start, on a machine whose two cores are busy with builds.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
-/// The message of the host that the veth pair is in place, and the message to the host before it.
+/// The messages of the start: this process sends `READY` to the host, and the host answers `GO`
+/// when the veth pair is in place.
 pub const READY: &str = "ready";
 pub const GO: &str = "go";
 
@@ -45,9 +46,9 @@ pub fn serve(layout: &Layout, index: Index, extent: Extent, kube: &Path) -> Resu
     ended
 }
 
-/// Waits for the host, which must know this process before anything starts. End of input in place
-/// of the message means that the host was killed earlier, and that the cluster's folder may
-/// belong to another run.
+/// Waits for the host, which must record this process before any program starts. If the input ends
+/// without the message, the host was killed earlier, and the cluster's folder may belong to another
+/// run.
 fn converse() -> Result<()> {
     println!("{READY}");
     std::io::stdout().flush()?;
@@ -85,7 +86,7 @@ fn prepare_network(index: Index) -> Result<()> {
     ip("link set eth0 up")?;
     ip(&format!("route add default via {}", index.host_address()))?;
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("let the node route between pods")?;
-    // The host has no route to a pod, so pods appear to it as the node.
+    // The host has no route to a pod, so packets from pods to the host carry the node's address.
     let masquerade = format!(
         "table ip toolcrib {{
             chain leaving {{
@@ -126,7 +127,7 @@ impl Node {
             .stderr(log)
             .spawn()
             .with_context(|| format!("start {name}"))?;
-        // The handle is dropped, the process keeps running: `collect` sees every child's end.
+        // Dropping the handle does not end the process; `collect` sees every child's end.
         self.running.insert(Pid::from_child(&child), name);
         Ok(())
     }
@@ -145,7 +146,7 @@ impl Node {
         })
     }
 
-    /// Reaps ended children until there is none; an error if one was a component.
+    /// Reaps ended children. Returns an error if one of them was a component.
     fn collect(&mut self, layout: &Layout, options: WaitOptions) -> Result<()> {
         while let Some((pid, status)) = wait(options).context("wait for the node's programs")? {
             if let Some(name) = self.running.remove(&pid) {

@@ -1,8 +1,7 @@
 //! The cluster's certificates and the kubeconfig files that hold them.
 //!
-//! Not here: the webhook's certificates, which the product makes itself. Invariant: the
-//! private keys of the authority never leave the cluster's folder, which only its owner
-//! may enter.
+//! Not here: the webhook's certificates, which the product creates itself. Invariant: the private
+//! key of the certificate authority never leaves its folder, which only the owner may enter.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

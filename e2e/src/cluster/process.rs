@@ -1,7 +1,7 @@
 //! Runs processes to their end, and identifies running ones.
 //!
-//! Invariant: a process is signalled only by an identity with its start time and boot, so a pid
-//! that the kernel has reused is left alone.
+//! Invariant: a process is signalled only if its start time and boot match the recorded ones, so a
+//! process that reuses the pid is left alone.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Polling interval for a condition that no event announces.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A process that can be recognized after its pid was reused.
+/// The identity of a process, which differs from that of a later process with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: i32,
@@ -98,7 +98,7 @@ pub fn only_child(pid: i32) -> Result<Option<i32>> {
     }
 }
 
-/// Polls until there is an answer, for conditions that no event announces.
+/// Polls until `ask` returns a value, for conditions that no event announces.
 pub fn poll<T>(
     deadline: Duration,
     missed: impl Fn() -> String,

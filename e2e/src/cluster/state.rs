@@ -1,7 +1,7 @@
-//! The state of a cluster that is kept between two commands.
+//! The recorded state of a cluster, which is kept between two commands.
 //!
-//! Invariant: everything of a cluster outside its folder is recorded here before it exists, or
-//! ends with the process that made it.
+//! Invariant: every resource of a cluster outside its folder is recorded here before it exists, or
+//! ends with the process that created it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,26 +23,27 @@ const CHOICE_DEADLINE: Duration = Duration::from_secs(10);
 pub struct State {
     pub index: Index,
     pub extent: Extent,
-    /// The binary of the node's programs; also kubectl and Helm.
+    /// The binary that contains the node's programs, kubectl and Helm.
     pub kube: PathBuf,
-    /// `None` while the node is being made.
+    /// `None` while the node is being created.
     pub node: Option<NodeProcesses>,
 }
 
-/// How much of a cluster exists.
+/// The parts of a cluster that run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extent {
     /// Everything; pods run.
     #[default]
     Node,
-    /// etcd, API server and controllers: objects live, pods do not. A fraction of the cost.
+    /// etcd, API server and controllers: objects are stored, but no pod runs. It costs a fraction
+    /// of a whole node.
     ControlPlane,
 }
 
 /// The node's two processes as the host sees them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeProcesses {
-    /// The process that made the namespaces; the node dies with it.
+    /// The process that created the namespaces; the node dies with it.
     pub outer: Identity,
     /// Process 1 of the node's PID namespace; commands on the node enter the namespaces of this
     /// process.

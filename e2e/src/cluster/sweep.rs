@@ -1,7 +1,7 @@
 //! Removes a cluster, complete or not.
 //!
-//! Invariant: safe at any moment and any number of times. It uses the records of `state.json` and
-//! names derived from the cluster's own, and never searches for programs.
+//! Invariant: a sweep is safe at any moment and any number of times. It uses the records of
+//! `state.json` and names derived from the cluster's own, and never searches for processes.
 
 use std::fs;
 use std::io;
@@ -24,8 +24,8 @@ const CGROUP_DEADLINE: Duration = Duration::from_secs(30);
 pub fn sweep(layout: &Layout) -> Result<()> {
     if let Some(state) = State::read(layout)? {
         if let Some(node) = &state.node {
-            // The inner process first: its end waits for all others of its PID namespace, and the
-            // mounts and the network go with them.
+            // Kills the inner process first: it ends only after all others of its PID namespace,
+            // and their end removes the mounts and the network.
             node.inner.kill(KILL_DEADLINE)?;
             node.outer.kill(KILL_DEADLINE)?;
         }
@@ -43,11 +43,11 @@ pub fn sweep(layout: &Layout) -> Result<()> {
 
 /// Removes the veth pair. The kernel removes it with the node's network namespace, but later, and
 /// the next cluster may need the name sooner. A device without the cluster's mark belongs to
-/// another cluster, or has no mark yet and goes by itself.
+/// another cluster, or has no mark yet and is removed with its namespace.
 fn remove_device(layout: &Layout, index: Index) -> Result<()> {
     let marked = || match fs::read_to_string(index.device_alias()) {
         Ok(alias) => Ok(alias.trim_end() == layout.mark()),
-        // Reading the alias of a device that goes away meanwhile gives the second error.
+        // If the device is removed during the read, the error is ENODEV.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(false),
         Err(error) => Err(error).context("read a device's alias"),
@@ -102,7 +102,8 @@ fn remove_cgroup(folder: &Path) -> Result<Option<()>> {
     }
 }
 
-/// Removes the state last: while it exists, the next sweep continues a killed one.
+/// Removes the cluster's folder, and the state last: while it exists, the next sweep continues a
+/// killed one.
 fn remove_files(layout: &Layout) -> Result<()> {
     let entries = match fs::read_dir(&layout.dir) {
         Ok(entries) => entries,

@@ -12,7 +12,8 @@ use anyhow::{Context, Result};
 use crate::cluster::image_archive::Archive;
 use crate::cluster::process::output;
 
-/// Adds the files below `from`, except these names, and notes which files need shared libraries.
+/// Adds the files below `from`, except those in `left_out`, and adds the shared objects among them
+/// to `linked`.
 pub fn add_tree(
     image: &mut Archive,
     to: &Path,

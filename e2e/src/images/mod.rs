@@ -1,9 +1,9 @@
 //! The container images, made from files without Docker.
 //!
-//! [`IMAGES`] is the one list of them. `e2e/images/Dockerfile` builds the same images with
-//! Docker, and a test compares the two. In reading order: [`programs`] (static programs by Cargo),
-//! [`sbom`] (the crates linked into them), [`machine`] (files of this machine), [`python`] (the
-//! runner's), [`node`] (an MCP server's).
+//! [`IMAGES`] is the one list of them. `e2e/images/Dockerfile` builds the same images with Docker,
+//! and a test compares the two. In reading order: [`programs`] (static programs by Cargo), [`sbom`]
+//! (the crates linked into them), [`machine`] (files of this machine), [`python`] (the runner's
+//! image), [`node`] (an MCP server's image).
 //!
 //! Not here: an image from a list of files ([`crate::cluster::image_archive`]), pushing to a registry.
 
@@ -50,8 +50,8 @@ pub struct Program {
     pub binary: &'static str,
 }
 
-/// The target of the programs. glibc's and not musl's: every toolchain here has it, and statically
-/// linked glibc resolves names in an empty root, because it has its own DNS client.
+/// The target of the programs: glibc and not musl. Every toolchain here has it, and a program with
+/// statically linked glibc resolves names in an empty root, because glibc has its own DNS client.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

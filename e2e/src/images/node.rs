@@ -1,7 +1,7 @@
 //! The image of a third-party MCP server as its users install it: Node from this machine, and the
 //! package with its dependencies.
 //!
-//! Not here: the wrapper that serves it; an init container copies that into the pod.
+//! Not here: the wrapper that serves it; an init container copies the wrapper into the pod.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -26,7 +26,7 @@ pub fn archive(tag: &str, packages: &str) -> Result<Archive> {
     image.environment("PATH", "/usr/bin");
     image.program(NODE, &node);
     let mut linked = BTreeSet::from([node]);
-    // Holds links to the packages' programs.
+    // Leaves out the folder of links to the packages' programs.
     let left_out = [".bin"];
     add_tree(
         &mut image,

@@ -17,14 +17,15 @@ use crate::cluster::Home;
 /// How the programs are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// For the demonstration and the tests: in a fraction of the time, somewhat larger.
+    /// For the demonstration and the tests: builds in a fraction of the time, and gives somewhat
+    /// larger programs.
     Quick,
-    /// As images are published.
+    /// For published images.
     Release,
 }
 
 impl Profile {
-    /// Its name in `Cargo.toml`.
+    /// Returns the profile's name in `Cargo.toml`.
     fn name(self) -> &'static str {
         match self {
             Profile::Quick => "image-quick",
@@ -50,7 +51,8 @@ pub fn cargo_build_static(
     profile: Profile,
     programs: &[Program],
 ) -> Result<Vec<BuiltProgram>> {
-    // A separate target folder: other flags in the workspace's would rebuild all of it each time.
+    // Uses a separate target folder: in the workspace's own, the different flags would rebuild
+    // everything each time.
     let target = home.join("target-image");
     let packages: BTreeSet<&str> = programs.iter().map(|program| program.package).collect();
     let mut compiled = BTreeMap::new();
@@ -91,8 +93,8 @@ fn cargo_build<'a>(
         .args(["--package", package])
         .args(binaries.flat_map(|binary| ["--bin", binary]))
         .env("CARGO_TARGET_DIR", target)
-        // Cargo sets these for a program that it runs (`cargo run`, `cargo test`), and they would
-        // override ours.
+        // Cargo sets this variable for a program that it runs (`cargo run`, `cargo test`), and it
+        // would override our flags.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .stdin(Stdio::null())

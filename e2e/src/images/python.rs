@@ -17,8 +17,8 @@ use crate::cluster::image_archive::Archive;
 use crate::cluster::process::run;
 use crate::cluster::{Home, Progress};
 
-/// Debian's interpreter, not one that a version manager puts first in PATH: its parts are where
-/// the image's interpreter looks for them.
+/// Debian's interpreter, not one that a version manager puts first in PATH: its files are where the
+/// image's interpreter looks for them.
 const PYTHON: &str = "/usr/bin/python3";
 const REQUIREMENTS: &str = include_str!("../../images/runner-python.txt");
 /// Parts of the standard library that no runner imports; they are half of its size.

@@ -29,7 +29,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// How long requests in flight may continue after SIGTERM.
+/// Timeout for requests in flight after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT, then drains for at most [`DRAIN`].

@@ -1,5 +1,5 @@
-//! Pods end during a turn, each in another way. The executed calls are in the record that
-//! outlives the pods: the lines of their mediators on stdout.
+//! Pods end during a turn, each in a different way. The executed calls must be in the record that
+//! outlives the pods: the lines that their mediators write to stdout.
 //!
 //! Each pod makes one trade and then waits for its slow model, so the pod ends after a side
 //! effect and before the turn's answer.
@@ -54,7 +54,7 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
     for name in ["deleted", "evicted", "crowded", "starved", "killed"] {
         records.push(Record::follow(platform, name)?);
     }
-    // The pod that completes calls its model again.
+    // The pod `completed`, which is not followed, makes a trade too.
     let all = records.len() + 1;
     platform.eventually("every trade to be made", START, || {
         let requests = desk.model_requests()?;
@@ -82,7 +82,7 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
     let path = format!("/api/v1/namespaces/{HERE}/pods/evicted/eviction");
     let answer = platform.try_kubectl(&["create", "--raw", &path, "--filename=-"], eviction)?;
     ensure!(answer.status.success(), "the eviction: {answer:?}");
-    // More than its volume may hold: the kubelet evicts the pod at its next check.
+    // Writes more than the volume may hold: the kubelet evicts the pod at its next check.
     platform.exec(
         HERE,
         "crowded",
@@ -105,12 +105,13 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
     let state = &status["status"]["containerStatuses"][0]["state"]["terminated"];
     ensure!(state["reason"] == "OOMKilled", "how it ended: {state}");
 
-    // These mediators write nothing at the end: the lines from before the call are there.
+    // These mediators write nothing at the end, but the lines from before the call are in the
+    // record.
     for record in [crowded, killed] {
         record.ended(platform)?;
         record.intent()?;
     }
-    // The kubelet evicted it, whatever phase the container's exit gives the pod.
+    // Checks the kubelet's event, since the pod's phase depends on how the container exits.
     platform.eventually("the kubelet to say that it evicted", START, || {
         let events = platform.get(&[
             "events",
@@ -150,7 +151,7 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
     desk.passed()
 }
 
-/// A pod's mediator's stdout, from before the pod's end to after it.
+/// The stdout of a pod's mediator, from before the pod's end to after it.
 struct Record {
     pod: &'static str,
     follower: Child,
@@ -158,7 +159,7 @@ struct Record {
 }
 
 impl Record {
-    /// Returns once the pod's trade is in the record.
+    /// Follows the mediator's log. Returns once the pod's trade is in the record.
     fn follow(platform: &Platform, pod: &'static str) -> Result<Self> {
         platform.wait_ready(HERE, &[pod])?;
         let folder = tempfile::tempdir()?;
@@ -190,7 +191,7 @@ impl Record {
         std::fs::read_to_string(self.path()).context("what the mediator said")
     }
 
-    /// Waits until the mediator has ended, and with it its log.
+    /// Waits until the log of the mediator has ended, and so the mediator.
     fn ended(&mut self, platform: &Platform) -> Result<()> {
         let (pod, follower) = (self.pod, &mut self.follower);
         platform.eventually(&format!("the mediator of {pod} to end"), VOLUME, || {
@@ -234,7 +235,7 @@ fn intent_of(lines: &[Value]) -> Option<Value> {
     lines.iter().find(intent).cloned()
 }
 
-/// The turn that made the trade, complete or not.
+/// Returns the turn that made the trade, complete or not.
 fn turn_of(lines: &[Value]) -> Option<Value> {
     let made = |line: &&Value| {
         let call = &line["tool_trace"][0]["tool_calls"][0];
@@ -243,7 +244,7 @@ fn turn_of(lines: &[Value]) -> Option<Value> {
     lines.iter().find(made).cloned()
 }
 
-/// The process of the pod's mediator.
+/// Returns the process of the pod's mediator.
 fn mediator_of(desk: &Desk, pod: &str) -> Result<Pid> {
     let object = desk
         .platform

@@ -1,4 +1,5 @@
-//! Toolcrib on a real node, installed by Helm, used by kubectl: the promises to users.
+//! Tests the promises to users on a real node, with Toolcrib installed by Helm and used with
+//! kubectl.
 //!
 //! Every test has a namespace of its own with a copy of the trading-desk example, so all run side
 //! by side. They need the cluster that `TOOLCRIB_E2E_CLUSTER` names, with Toolcrib installed;

@@ -54,7 +54,7 @@ fn a_mistake_is_reported_and_affects_no_other_agent() -> Result<()> {
             })?;
     }
 
-    // The valid half of the clumsy agent's grants is in force.
+    // The valid part of the agent's grants is in force.
     let clumsy = desk.agent("clumsy")?;
     let tools: Vec<&str> = clumsy["status"]["tools"]
         .as_array()

@@ -1,4 +1,4 @@
-//! The same objects compile from files as in the cluster.
+//! Compiling objects from files gives the same result as in the cluster.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn compiling_from_files_equals_the_cluster() -> Result<()> {
     let printed = run(Command::new(&plugin)
         .args(["compile", "--output=json", "--filename"])
         .arg(folder.path())
-        // No cluster is used.
+        // Compiling needs no cluster.
         .env_remove("KUBECONFIG"))?;
     let offline: Value = serde_json::from_str(&printed).context("compile's JSON")?;
     let objects = offline["items"]
@@ -51,7 +51,7 @@ fn compiling_from_files_equals_the_cluster() -> Result<()> {
     desk.passed()
 }
 
-/// The kubectl plugin of this source tree.
+/// Builds the kubectl plugin of this source tree; returns its path.
 pub fn plugin() -> Result<std::path::PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
     // Cargo's variables for this package would make build scripts run again, and nearly
@@ -65,7 +65,7 @@ pub fn plugin() -> Result<std::path::PathBuf> {
             cargo.env_remove(name);
         }
     }
-    // With a test, so that Cargo resolves the same features as for this test.
+    // Builds a test too, so that Cargo resolves the same features as for this test.
     run(cargo
         .current_dir(repository())
         .args([

@@ -13,7 +13,8 @@ use toolcrib_e2e::platform::{Platform, repository};
 use crate::offline::plugin;
 use crate::support::{SECRETS, platform};
 
-/// The program's container, which waits for questions like the example's.
+/// Image and entrypoint of the agents' containers. They sleep until a test runs the agents' program
+/// in them.
 const RUNNER: &str =
     "image: docker.io/toolcrib/runner-python:dev\n    entrypoint: [sleep, infinity]\n";
 const CONTEXT: &str = "What is my market context?";
@@ -114,7 +115,8 @@ impl Pod {
     }
 }
 
-/// The example's model and service, and the agents' program; of our own kinds only the provider.
+/// Returns the example's model and service, and the agents' program. The provider is the only
+/// object of our own kinds.
 fn existing(namespace: &str) -> Result<String> {
     let all = Platform::example(Some(namespace))?;
     let ours = ["Surface", "Agent", "ToolGrant", "Pod", "Namespace"];
@@ -150,7 +152,7 @@ fn the_guide_s_basic_pod_file_runs() -> Result<()> {
 
 #[test]
 fn the_guide_s_pod_file_with_defaults_runs() -> Result<()> {
-    // The pod file names no image: its agent gets one.
+    // The pod file names no image, so the test adds one.
     let pod = Pod::open("guide-defaults", "imp-defaults", &["analyst"], |text| {
         text.replace("  analyst:\n", &format!("  analyst:\n    {RUNNER}"))
     })?;

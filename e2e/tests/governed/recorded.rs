@@ -1,5 +1,5 @@
-//! A full disk and an unread stdout on a node: the service's calls are in the record, and a call
-//! that cannot be recorded is not made.
+//! On a node with a full disk or an unread stdout, the calls that the service got are in the
+//! record, and a call that cannot be recorded is not made.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,11 +73,11 @@ fn a_full_disk(desk: &Desk) -> Result<()> {
         })
 }
 
-/// Some pages.
+/// Bytes of the medium: some pages.
 const MEDIUM: usize = 64 << 10;
 
-/// Mounts a small medium where the record is written, and restarts the mediator; returns its
-/// folder as this process sees it.
+/// Mounts a small medium where the record is written, and restarts the mediator. Returns the
+/// record's folder as this process sees it.
 fn small_medium(desk: &Desk) -> Result<PathBuf> {
     let cluster = desk.platform.cluster();
     let pod = desk.platform.get(&["pod", AGENT, "--namespace", HERE])?;
@@ -85,11 +85,11 @@ fn small_medium(desk: &Desk) -> Result<PathBuf> {
     let folder = cluster.empty_dir(uid, HISTORY).context("a node of ours")?;
     let mut mount = cluster.on_node("mount").context("a node of ours")?;
     let options = format!("size={MEDIUM},mode=0777");
-    // The kubelet unmounts it with the pod.
+    // The kubelet unmounts the medium with the pod.
     run(mount
         .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
         .arg(&folder))?;
-    // A container's mounts are made when it starts.
+    // A container gets its mounts when it starts, so the mediator must restart.
     let before = mediator(desk)?["restartCount"].clone();
     kill_process(process_of(&mediator(desk)?, MEDIATOR)?, Signal::KILL)?;
     desk.platform
@@ -119,7 +119,8 @@ fn an_unread_stdout(desk: &Desk) -> Result<()> {
     let pod = desk.platform.get(&["pod", BUSY, "--namespace", HERE])?;
     let status = &pod["status"]["initContainerStatuses"][0];
     let reader = StoppedProcess::stop(parent_of(process_of(status, MEDIATOR)?)?)?;
-    // Its queue has room for hundreds of usual lines.
+    // The mediator's queue for stdout has room for hundreds of usual lines, so the next trades have
+    // long ones.
     let earlier = desk.model_requests()?;
     let earlier = earlier.last().and_then(|last| last["seq"].as_u64());
     desk.play(&long_trades()?)?;
@@ -142,13 +143,14 @@ fn an_unread_stdout(desk: &Desk) -> Result<()> {
         ensure!(phase != "Failed", "{}", pod["status"]);
         Ok(PollResult::when(phase == "Succeeded", phase.to_string()))
     })?;
-    // Long lines come in pieces, with the mediator's own log between them, but each starts whole.
+    // Long lines are logged in pieces, with the mediator's own log between them, but the start of a
+    // line is never split.
     let said = desk.log(BUSY)?.matches(r#"{"kind":"intent""#).count();
     assert_eq!(said, posts(desk)? - before, "what was said, and done");
     Ok(())
 }
 
-/// Undeclared arguments are refused, so the tool declares the argument that makes its lines long.
+/// Declares the argument that makes the tool's lines long, since undeclared arguments are refused.
 fn declare_notes(desk: &Desk) -> Result<()> {
     let digest = |desk: &Desk| -> Result<Value> {
         let agent = desk.platform.get(&["agent", AGENT, "--namespace", HERE])?;
@@ -176,7 +178,7 @@ fn declare_notes(desk: &Desk) -> Result<()> {
 }
 
 const BUSY: &str = "busy";
-/// Lines so long that stdout's queue has room for a few.
+/// Returns a script of trades with lines so long that stdout's queue has room for a few.
 fn long_trades() -> Result<String> {
     let note = "otter ".repeat(10 << 10);
     let notes = [&note, &note, &note];
@@ -189,8 +191,8 @@ fn long_trades() -> Result<String> {
     serde_json::to_string(&script).context("the script")
 }
 
-/// Trades until one is refused, and then until one succeeds: the pod cannot be inspected
-/// meanwhile.
+/// Returns a pod that trades until one trade is refused, and then until one succeeds: the pod
+/// cannot be inspected meanwhile.
 fn busy() -> String {
     let program = r#"
 import json, os, time, urllib.request
@@ -234,13 +236,14 @@ fn reports_a_refusal(request: &Value) -> bool {
     last.is_some_and(|last| last["role"] == "tool" && last.to_string().contains("request_failed"))
 }
 
-/// Number of trades that the desk got.
+/// Returns the number of trades that the desk got.
 fn posts(desk: &Desk) -> Result<usize> {
     let asked = desk.asked()?;
     Ok(asked.iter().filter(|it| it["method"] == "POST").count())
 }
 
-/// The process that started it; for a container, the one at the other ends of its pipes.
+/// Returns the process that started this one. For a container, that is the shim, which holds the
+/// other ends of its pipes.
 fn parent_of(process: Pid) -> Result<Pid> {
     let path = format!("/proc/{}/status", process.as_raw_nonzero());
     let status = fs::read_to_string(path)?;

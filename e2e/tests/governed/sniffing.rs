@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use crate::support::Desk;
 
-/// Opens both kinds of sockets that a sniffer needs.
+/// Tries to open both kinds of sockets that a sniffer needs.
 const SNIFF: &str = r#"
 import socket
 ways = {
@@ -40,8 +40,8 @@ fn a_root_runner_cannot_sniff_its_mediators_traffic() -> Result<()> {
             .exec("sniffed", name, &["python3", "-c", SNIFF])
     };
 
-    // Without an agent the same works: the cause is the dropped capability, not the image or the
-    // node.
+    // A pod without an agent can open both: the cause is the dropped capability, not the image or
+    // the node.
     let said = sniff("bystander")?;
     ensure!(said.contains("packet open"), "{said}");
     ensure!(said.contains("raw open"), "{said}");

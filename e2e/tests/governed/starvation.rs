@@ -7,11 +7,11 @@ use crate::support::{Desk, SECRETS};
 #[test]
 fn the_runners_container_holds_no_credential() -> Result<()> {
     let desk = Desk::open("starved")?;
-    // A governed call first, so the credential is in use beside the runner.
+    // Makes a governed call first, so the credential is in use beside the runner.
     desk.ask("executor", "Make a trade: buy 3 OTTR")?;
 
-    // Files (all but the kernel's), environments, command lines: every byte that the container's
-    // user can read.
+    // Searches files (all but the kernel's), environments and command lines: every byte that the
+    // container's user can read.
     let program = r#"
 import os, sys
 secrets = [s.encode() for s in sys.argv[1:]]

@@ -1,4 +1,5 @@
-//! One desk per test: the example in a namespace of its own, with access to all its parts.
+//! The set-up of one test: the trading-desk example in a namespace of its own, with access to all
+//! its parts.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use toolcrib_e2e::cluster::{Cluster, Name};
 use toolcrib_e2e::evidence::Evidence;
 use toolcrib_e2e::platform::{Platform, PollResult};
 
-/// Bound for scheduling, pulling from the node's own store, starting, and other quick steps of a
+/// Timeout for scheduling, pulling from the node's own store, starting, and other quick steps of a
 /// pod. On a busy machine, importing an SDK alone has taken two minutes.
 pub const START: Duration = Duration::from_secs(400);
-/// Bound for a changed Secret to reach a pod: the kubelet syncs within a minute and a half, and
+/// Timeout for a changed Secret to reach a pod: the kubelet syncs within a minute and a half, and
 /// two cores are busy here.
 pub const VOLUME: Duration = Duration::from_secs(200);
 
@@ -23,7 +24,7 @@ pub const SECRETS: [&str; 3] = [
     "desk-executor-e83c06f5",
 ];
 
-/// The injected container.
+/// Name of the injected container.
 pub const MEDIATOR: &str = "toolcrib-mediator";
 
 pub struct Desk {
@@ -60,7 +61,7 @@ impl Desk {
         Ok(desk)
     }
 
-    /// Ends a test that has passed; without it the pods, events and logs of the namespace are
+    /// Marks the test as passed. Without this call, the pods, events and logs of the namespace are
     /// printed.
     pub fn passed(&self) -> Result<()> {
         self.evidence.passed()
@@ -196,7 +197,8 @@ pub fn lines(log: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The process that runs this program in the container of this status; the node is this machine.
+/// Finds the process of this program in the container with this status. The node's processes run on
+/// this machine.
 pub fn process_of(status: &Value, program: &str) -> Result<Pid> {
     let id = status["containerID"].as_str();
     let id = id.and_then(|id| id.rsplit('/').next());
@@ -216,7 +218,7 @@ pub fn process_of(status: &Value, program: &str) -> Result<Pid> {
     anyhow::bail!("no process of container {id} on this machine runs {program}")
 }
 
-/// A pod without agent, which reads the servers' logs with the servers' own tokens.
+/// Returns a pod without an agent, which reads the servers' logs with the servers' own tokens.
 fn observer(namespace: &str) -> String {
     format!(
         r#"

@@ -60,7 +60,7 @@ fn the_table(desk: &Desk) -> Result<()> {
     let table = desk
         .platform
         .kubectl(&["get", "agents", "--namespace", &desk.namespace])?;
-    // By position and not by word: usage is empty until it is first written.
+    // Finds cells by position and not by word: usage is empty until it is first written.
     let lines: Vec<&str> = table.lines().collect();
     let head: Vec<&str> = lines[0].split_whitespace().collect();
     let cell = |row: usize, name: &str| {

@@ -8,8 +8,8 @@ use toolcrib_e2e::platform::PollResult;
 
 use crate::support::{Desk, VOLUME};
 
-/// Bound for a new grant to reach a running pod. It is half of the kubelet's own interval: longer
-/// means that no refresh hint had an effect.
+/// Timeout for a new grant to reach a running pod. It is half of the kubelet's own interval, so a
+/// longer time means that no refresh hint had an effect.
 const HINTED: Duration = Duration::from_secs(30);
 
 #[test]
@@ -100,7 +100,8 @@ fn deleting_a_grant_revokes_the_tool_in_the_running_pod() -> Result<()> {
     desk.passed()
 }
 
-/// A policy takes the tools of the agent, stops the agent, and gives all back when it is deleted.
+/// Checks that a ClusterToolPolicy denies the agent's tools, suspends the agent, and restores both
+/// when it is deleted.
 fn a_policy_of_the_cluster_restricts_it(desk: &Desk) -> Result<()> {
     let policy = |restriction: &str| {
         format!(
@@ -153,7 +154,7 @@ spec: {{agents: [{{namespace: {0}, name: analyst}}], {restriction}}}
         .map(drop)
 }
 
-/// Values that change when a container of the pod is restarted.
+/// Returns values that change when a container of the pod is restarted.
 fn pod_start(desk: &Desk, pod: &str) -> Result<Vec<Value>> {
     let pod = desk
         .platform

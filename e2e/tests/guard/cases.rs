@@ -1,4 +1,4 @@
-//! Runs every case of the two folders.
+//! Runs the cases of every folder.
 
 use std::path::Path;
 
@@ -34,9 +34,9 @@ enum On {
     Create,
     /// Edits the existing pod.
     Update,
-    /// Edits it through the subresource for ephemeral containers.
+    /// Edits the existing pod through the subresource for ephemeral containers.
     Debug,
-    /// Edits it through the status, which carries the metadata.
+    /// Edits the existing pod through its status subresource, which also carries the metadata.
     Status,
     /// Edits the binding of the existing pod to a node.
     Binding,
@@ -55,7 +55,7 @@ async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
         On::Create => {
             let mut pod = serde_json::to_value(pods::base(case.pod)?)?;
             json_patch::patch(&mut pod, &case.edit).context("the edit")?;
-            // Not through our types, which lack some newer fields.
+            // Sends the pod untyped, since our types lack some newer fields.
             let pod: DynamicObject = serde_json::from_value(pod)?;
             let namespace = guard.namespace(case.namespace);
             let pods = ApiResource::erase::<Pod>(&());
@@ -179,8 +179,8 @@ async fn only_the_installations_arguments_and_image_pass() -> Result<()> {
     guard.close().await
 }
 
-/// Expressions have a budget, and a policy that exceeds it denies. A pod as large as etcd stores
-/// (1.5 MiB) is within the budget, in every list that is walked.
+/// CEL expressions have a cost budget, and a policy that exceeds it denies the request. The largest
+/// pods that etcd stores (1.5 MiB), with every walked list filled, are within the budget.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_pods_are_within_the_expressions_budget() -> Result<()> {
     let guard = Guard::open("large", &[]).await?;

@@ -1,4 +1,4 @@
-//! Compiled objects may be written by the controller alone.
+//! Only the controller may write compiled objects.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -154,7 +154,7 @@ async fn other_users_cannot_create_compiled_objects() -> Result<()> {
             ensure!(said == Answer::Refused, "{label:?}");
         }
     }
-    // A label that is added later.
+    // Adds the label later, by an update.
     for writer in [&secrets, &config_maps] {
         ensure!(writer.create("heron", &[]).await? == Answer::Taken, "heron");
         let (label, value) = ours[0];
@@ -201,7 +201,7 @@ async fn only_the_controller_changes_compiled_objects() -> Result<()> {
             let said = others.change(name, change.clone()).await?;
             ensure!(said == Answer::Refused, "{name}: {change}");
         }
-        // The garbage collector removes owners, and an inventory tool labels objects.
+        // The garbage collector removes owner references, and an inventory tool labels objects.
         for change in [
             json!({"metadata": {"ownerReferences": null}}),
             json!({"metadata": {"labels": {"team": "reed"}}}),
@@ -222,7 +222,8 @@ async fn other_objects_and_allowed_writers_are_left_alone() -> Result<()> {
     let guard = open("restored", &[&setting]).await?;
     let secrets = Writer::secrets(&guard.client, &guard);
     let config_maps = Writer::config_maps(&guard.client, &guard);
-    // Labels of Helm and Argo CD; our name on another kind; a part of our name.
+    // Each object has Helm's label, and no compiled name of its kind: for example, one of our names
+    // on the other kind, or only a part of one.
     let helm = [(names::MANAGED_BY_LABEL, "Helm")];
     for (writer, name) in [
         (&secrets, "toolcrib-certificates"),

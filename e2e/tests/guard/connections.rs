@@ -6,8 +6,8 @@ use http::Request;
 use crate::pods::{Kind, NamespaceKind};
 use crate::policies::{Guard, eventually};
 
-/// Returns the API server's error for an allowed request, since the tests' pods have no node. `None`
-/// if the policies refuse the request.
+/// Requests a connection. Returns the API server's error if the policies allow it, since the tests'
+/// pods have no node, and `None` if the policies refuse it.
 async fn ask(guard: &Guard, pod: Kind, how: &str) -> Result<Option<String>> {
     let namespace = guard.namespace(NamespaceKind::Pond);
     let pod = pod.name();

@@ -1,4 +1,5 @@
-//! Compares the cases with the API server's schema: every field of a pod that names a Secret has one.
+//! Compares the cases with the API server's schema: every field of a pod that names a Secret has a
+//! case.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +8,9 @@ use serde_json::Value;
 
 use crate::policies::Guard;
 
-/// Each has a case in `refused/secrets.yaml`, and a line in the policy `secrets`. The three kinds
-/// of containers have the same fields; `debug.yaml` has the ephemeral ones.
+/// The fields of a pod that name a Secret. Each has a case in `refused/secrets.yaml`, and a line in
+/// the policy `secrets`. The three kinds of containers have the same fields; `debug.yaml` has the
+/// ephemeral ones.
 const FORMS: [&str; 14] = [
     "containers[].env[].valueFrom.secretKeyRef",
     "containers[].envFrom[].secretRef",
@@ -43,7 +45,8 @@ async fn every_field_of_a_pod_that_names_a_secret_has_a_case() -> Result<()> {
     Ok(())
 }
 
-/// Walks the schemas. It ends at fields named after Secrets; no schema contains itself.
+/// Walks the schemas down to fields named after Secrets. The walk ends, since no schema contains
+/// itself.
 fn walk(schemas: &Value, name: &str, path: &str, found: &mut BTreeSet<String>) -> Result<()> {
     let properties = schemas[name]["properties"].as_object();
     for (field, schema) in properties.into_iter().flatten() {

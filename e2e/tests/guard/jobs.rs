@@ -44,7 +44,7 @@ async fn a_job_s_pods_lose_their_finalizer_and_the_job_ends() -> Result<()> {
         })
         .await?;
     }
-    // Written as a kubelet would.
+    // Writes the status as a kubelet would.
     let failed = of("fails").await?;
     let name = failed[0].metadata.name.as_deref().unwrap_or_default();
     let ended = Patch::Merge(json!({"status": {"phase": "Failed"}}));

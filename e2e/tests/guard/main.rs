@@ -4,9 +4,9 @@
 //! legitimate edits. Each file has several cases, as edits of an injected pod. To add a case, add
 //! a document.
 //!
-//! They need an API server and controllers, no node: `toolcrib-e2e --name X up --control-plane`,
-//! then `TOOLCRIB_E2E_CLUSTER=X cargo test -p toolcrib-e2e --features cluster --test guard`. Not
-//! here: tests that need a running pod (`tests/governed`).
+//! The tests need an API server and controllers, but no node: `toolcrib-e2e --name X up
+//! --control-plane`, then `TOOLCRIB_E2E_CLUSTER=X cargo test -p toolcrib-e2e --features cluster
+//! --test guard`. Not here: tests that need a running pod (`tests/governed`).
 
 mod cases;
 mod compiled;

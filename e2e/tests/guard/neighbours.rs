@@ -30,8 +30,8 @@ async fn webhooks_before_and_after_ours_give_a_pod_that_runs() -> Result<()> {
             let first = first.map_err(anyhow::Error::msg).context(who.clone())?;
             check(&mutator, &first).context(who.clone())?;
 
-            // Our webhook alone again, as when the API server calls it once more: its patch is
-            // empty.
+            // Calls our webhook alone on the admitted pod, as the API server does on reinvocation:
+            // its patch is empty.
             let mut copy = json!({
                 "metadata": {
                     "name": "copy",
@@ -83,7 +83,7 @@ fn check(mutator: &Mutator, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Users that Pod Security `restricted` allows, on the pod or on the container.
+/// Tests users that Pod Security `restricted` allows, set on the pod or on the container.
 #[tokio::test(flavor = "multi_thread")]
 async fn restricted_namespaces_admit_injected_pods_of_any_user() -> Result<()> {
     let webhooks = Webhooks::start("restricted", &[]).await?;
@@ -91,7 +91,7 @@ async fn restricted_namespaces_admit_injected_pods_of_any_user() -> Result<()> {
         json!({}),
         json!({"runAsUser": 1000}),
         json!({"runAsUser": 65532, "runAsGroup": 65532}),
-        // A range of OpenShift's, and the largest possible one.
+        // A user of OpenShift's range, and the largest possible one.
         json!({"runAsUser": 1_000_650_000, "fsGroup": 1_000_650_000}),
         json!({"runAsUser": 2_147_483_647, "supplementalGroups": [7]}),
     ];
@@ -130,7 +130,7 @@ async fn restricted_namespaces_admit_injected_pods_of_any_user() -> Result<()> {
             );
         }
     }
-    // Edits of both containers by other webhooks, too.
+    // Pods whose containers other webhooks edit are admitted, too.
     for name in ["openshift", "aws-irsa", "azure-workload-identity", "vault"] {
         for order in ORDERS {
             let mut pod = strict(&json!({}), &runner)?;
@@ -142,7 +142,7 @@ async fn restricted_namespaces_admit_injected_pods_of_any_user() -> Result<()> {
                 .with_context(|| format!("{name} {order}"))?;
         }
     }
-    // The policy is enforced: a runner with more rights is refused, and only the runner.
+    // Pod Security is enforced: it refuses a runner with more rights, and names only the runner.
     let refused = webhooks
         .admit(NamespaceKind::Restricted, &strict(&json!({}), &json!({}))?)
         .await?;

@@ -20,7 +20,7 @@ pub enum Kind {
     Injected,
     /// Labelled, without a mediator.
     Bare,
-    /// A pod without agent.
+    /// A pod without an agent.
     Plain,
     /// Injected, deleted, and held by a finalizer.
     Leaving,
@@ -45,9 +45,9 @@ impl Kind {
 pub enum NamespaceKind {
     #[default]
     Pond,
-    /// Its owner labelled it for every mesh.
+    /// A namespace that its owner labelled for every mesh.
     Meshed,
-    /// It enforces Pod Security `restricted`.
+    /// A namespace that enforces Pod Security `restricted`.
     Restricted,
 }
 
@@ -79,7 +79,7 @@ pub fn annotations(place: NamespaceKind) -> Value {
 /// Name of pods in dry runs.
 const NEW: &str = "new";
 
-/// The pod as it would be created.
+/// Returns the pod as a user would create it.
 pub fn base(kind: Kind) -> Result<Pod> {
     let text = include_str!("../../../operator/compile/tests/inject/bare-pod/expected.yaml");
     let mut pod: Value = serde_yaml::from_str(text)?;
@@ -104,7 +104,7 @@ pub fn base(kind: Kind) -> Result<Pod> {
     Ok(serde_json::from_value(pod)?)
 }
 
-/// A pod that mounts a compiled Secret: the policies refuse it.
+/// Returns a pod that mounts a compiled Secret: the policies refuse it.
 pub fn thief() -> Result<Pod> {
     let mut pod = serde_json::to_value(base(Kind::Plain)?)?;
     pod["spec"]["volumes"] =
@@ -112,7 +112,7 @@ pub fn thief() -> Result<Pod> {
     Ok(serde_json::from_value(pod)?)
 }
 
-/// Creates the pod that exists before the policies.
+/// Creates the pod of this kind that exists before the policies.
 pub async fn stand(pods: &Api<Pod>, kind: Kind) -> Result<()> {
     let mut pod = base(kind)?;
     pod.metadata.name = Some(kind.name().to_owned());

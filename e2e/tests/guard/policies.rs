@@ -1,4 +1,5 @@
-//! The policies in force: rendered by Helm as for a user, and removed at the end.
+//! Puts the policies in force for a test: Helm renders them as for a user, and the test removes
+//! them at its end.
 
 use std::future::Future;
 use std::net::{IpAddr, UdpSocket};
@@ -21,7 +22,7 @@ use crate::pods::{self, IMAGE_REPOSITORY, Kind, NamespaceKind};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A namespace label with the test whose policies apply.
+/// Key of the namespace label that names the test whose policies apply.
 const TEST_LABEL: &str = "toolcrib-test";
 
 /// One test's policies and namespaces.
@@ -61,7 +62,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// A client for requests without policies.
+    /// Returns a client for a test that needs no policies.
     pub async fn client() -> Result<Client> {
         client(&cluster()?).await
     }
@@ -75,7 +76,7 @@ impl Guard {
         format!("{}-{part}", self.release)
     }
 
-    /// A client that impersonates this user, as a member of the group.
+    /// Returns a client that impersonates this user, as a member of the group.
     pub async fn member(&self, user: &str, group: &str) -> Result<Client> {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
         let options = KubeConfigOptions::default();
@@ -85,7 +86,7 @@ impl Guard {
         Ok(Client::try_from(config)?)
     }
 
-    /// Selects this test's namespaces.
+    /// Returns a selector of this test's namespaces.
     pub fn selector(&self) -> Value {
         json!({"matchLabels": {TEST_LABEL: self.release}})
     }
@@ -98,7 +99,7 @@ impl Guard {
         &self.release
     }
 
-    /// This process's address for the API server.
+    /// Returns the address at which the API server reaches this process.
     pub fn this_side(&self) -> Result<IpAddr> {
         let kubeconfig = Kubeconfig::read_from(self.cluster.kubeconfig())?;
         let cluster = kubeconfig
@@ -107,7 +108,7 @@ impl Guard {
             .and_then(|named| named.cluster.as_ref());
         let server = cluster.and_then(|cluster| cluster.server.as_ref());
         let server: http::Uri = server.context("a server")?.parse()?;
-        // Nothing is sent: connecting picks the route.
+        // Connecting a UDP socket sends nothing: it picks the route.
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         let host = server.host().context("a host")?;
         socket.connect((host, server.port_u16().unwrap_or(443)))?;
@@ -126,7 +127,7 @@ impl Guard {
             .create(&PostParams::default(), &namespace)
             .await
             .context("namespace")?;
-        // No pod is admitted before the account exists.
+        // No pod is admitted before its ServiceAccount exists.
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &name);
         self.namespaces.push(name);
         eventually("the ServiceAccount", || async {
@@ -183,7 +184,7 @@ impl Guard {
         .await
     }
 
-    /// The warnings of the API server, which checks expressions against the pod's schema.
+    /// Returns the warnings of the API server, which checks expressions against the pod's schema.
     pub async fn type_warnings(&self) -> Result<Vec<String>> {
         let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let mut warnings = Vec::new();
@@ -212,8 +213,8 @@ impl Guard {
         Ok(warnings)
     }
 
-    /// Removes the policies. Not run when the test fails: the objects that are left help to debug
-    /// it.
+    /// Removes the policies. A failed test does not call this: the objects that are left help to
+    /// debug it.
     pub async fn close(self) -> Result<()> {
         let mut kubectl = self.cluster.kubectl();
         feed(
@@ -270,7 +271,7 @@ fn render(cluster: &Cluster, release: &str, settings: &[&str]) -> Result<String>
     for document in serde_yaml::Deserializer::from_slice(&output.stdout) {
         let mut object = Value::deserialize(document)?;
         if object["kind"] == "ValidatingAdmissionPolicyBinding" {
-            // Other tests that run at the same time have pods, too.
+            // Binds to this test's namespaces alone, since other tests run at the same time.
             object["spec"]["matchResources"] =
                 json!({"namespaceSelector": {"matchLabels": {TEST_LABEL: release}}});
         }

@@ -12,7 +12,7 @@ use toolcrib_compile::names::LINK_AUDIENCE;
 use crate::pods::{Kind, NamespaceKind};
 use crate::policies::{Guard, eventually};
 
-/// Requests a token bound to the injected pod. `None`: the policies refuse.
+/// Requests a token bound to the injected pod. Returns `None` if the policies refuse.
 async fn ask(client: &Client, guard: &Guard, audiences: &[&str]) -> Result<Option<String>> {
     let namespace = guard.namespace(NamespaceKind::Pond);
     let pod = Kind::Injected.name();
@@ -47,7 +47,8 @@ async fn ask(client: &Client, guard: &Guard, audiences: &[&str]) -> Result<Optio
 async fn only_kubelets_get_a_token_for_the_link() -> Result<()> {
     let guard = Guard::open("tokens", &[]).await?;
     let name = guard.release();
-    // The rights of the built-in role `edit`. There is no kubelet that could use the node's own.
+    // Grants the right to create tokens, which the built-in role `edit` has. The nodes' group gets
+    // it too, since no kubelet here could use the node's own right.
     let (roles, bindings): (Api<ClusterRole>, Api<ClusterRoleBinding>) = (
         Api::all(guard.client.clone()),
         Api::all(guard.client.clone()),
@@ -83,8 +84,8 @@ async fn only_kubelets_get_a_token_for_the_link() -> Result<()> {
     // A cluster administrator is not a kubelet.
     let said = ask(&guard.client, &guard, &[LINK_AUDIENCE]).await?;
     ensure!(said.is_none(), "an administrator");
-    // Membership of the group is enough: with a node's name, other checks of the API server look
-    // for the pod's node.
+    // The user is only a member of the nodes' group: for a user with a node's name, other checks of
+    // the API server look for the pod's node.
     let kubelet = guard.member("reed", "system:nodes").await?;
     let token = ask(&kubelet, &guard, &[LINK_AUDIENCE]).await?;
     ensure!(token.is_some(), "a kubelet is refused");

@@ -1,6 +1,6 @@
-//! Other mutating webhooks of the same API server, before ours and after it.
+//! Runs other mutating webhooks on the same API server, before ours and after it.
 //!
-//! Ours runs in this process with the guard behind it; the others make the edits of
+//! Our webhook runs in this process with the guard policies behind it; the others make the edits of
 //! `operator/compile/tests/mutators`. The API server calls webhooks in the order of their
 //! configurations' names, and ours again when a later one changed the pod.
 
@@ -41,11 +41,12 @@ use crate::policies::{Guard, eventually};
 mod mutators;
 pub use mutators::Mutator;
 
-/// A pod's label: the webhook that edits it, and when.
+/// Labels of a pod: the webhook that edits the pod, and when.
 pub const THEIRS: &str = "toolcrib-test-mutator";
 pub const WHEN: &str = "toolcrib-test-order";
 
-/// The order is that of the configurations' names: ours is `m`.
+/// Times relative to our webhook. The API server calls webhooks in the order of their
+/// configurations' names, and the name of ours begins with `m`.
 pub const ORDERS: [&str; 2] = ["before", "later"];
 
 pub fn all_mutators() -> Vec<Mutator> {
@@ -120,7 +121,7 @@ impl Webhooks {
             .await
         }));
         eventually("the webhook is ready", || async {
-            // Refused until the webhook listens.
+            // The connection is refused until the webhook listens.
             let Ok(mut stream) = TcpStream::connect(status).await else {
                 return Ok(None);
             };
@@ -209,7 +210,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// The pod as the API server would store it, or its refusal.
+    /// Returns the pod as the API server would store it, or the API server's refusal.
     pub async fn admit(&self, place: NamespaceKind, pod: &Value) -> Result<Result<Pod, String>> {
         let dry = PostParams {
             dry_run: true,
@@ -224,7 +225,7 @@ impl Webhooks {
         }
     }
 
-    /// Waits until the API server has learned of a configuration by its watch.
+    /// Waits until the API server's watch has delivered a webhook configuration.
     pub async fn asked(&self, pod: &Value, sign: impl Fn(&Pod) -> bool) -> Result<()> {
         eventually("the API server asks the webhook", || async {
             let admitted = self.admit(NamespaceKind::Meshed, pod).await?;
@@ -333,7 +334,7 @@ impl axum::serve::Listener for Tls {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            // A client that gave up does not end the server.
+            // A failed connection does not end the server.
             let Ok((stream, address)) = self.listener.accept().await else {
                 continue;
             };

@@ -26,7 +26,7 @@ use crate::{
 /// Revisions that both sides speak.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
-/// Names of checks.
+/// Ids of failed checks.
 type FailedChecks = BTreeSet<String>;
 
 /// Failed checks by scenario and revision.
@@ -44,7 +44,7 @@ enum Part {
 }
 
 impl Part {
-    /// Its name in the package's command line.
+    /// Returns the part's flag in the package's command line.
     fn flag(self) -> &'static str {
         match self {
             Self::Wrapper | Self::Native => "--server",
@@ -52,7 +52,7 @@ impl Part {
         }
     }
 
-    /// Its heading in the document.
+    /// Returns the part's heading in the document.
     fn heading(self) -> &'static str {
         match self {
             Self::Wrapper => "## The wrapper as a server",
@@ -62,7 +62,7 @@ impl Part {
     }
 }
 
-/// The package's program, with the Node.js that it needs.
+/// Returns the command of the package's program, with the Node.js that it needs.
 fn conformance() -> Command {
     let packages = packages::node_modules("conformance").unwrap();
     let machine = match std::env::consts::ARCH {
@@ -74,7 +74,7 @@ fn conformance() -> Command {
     command
 }
 
-/// Every scenario of the package for a part, with its revisions.
+/// Lists every scenario of the package for a part, with its revisions.
 fn listed(part: Part) -> BTreeMap<String, Vec<&'static str>> {
     let output = conformance().arg("list").arg(part.flag()).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -161,7 +161,7 @@ fn check(part: Part, run: impl Fn(&[(String, &'static str)], &Path) -> Outcomes)
     assert!(differs.is_empty(), "{}", differs.join("\n"));
 }
 
-/// The checks that failed, from the file that the package writes for a run.
+/// Reads the failed checks from the file that the package writes for a run.
 fn failed(results: &Path) -> FailedChecks {
     let checks = fs::read_to_string(results.join("checks.json")).unwrap();
     let checks: Vec<Value> = serde_json::from_str(&checks).unwrap();
@@ -171,7 +171,7 @@ fn failed(results: &Path) -> FailedChecks {
         .collect()
 }
 
-/// The folders of a run's results: `PREFIX` + scenario + `-2026-11-23T02-39-04-325Z`.
+/// Lists the folders of a run's results: `PREFIX` + scenario + `-2026-11-23T02-39-04-325Z`.
 fn results(folder: &Path, prefix: &str) -> Vec<(String, PathBuf)> {
     const TIME: usize = "-2026-11-23T02-39-04-325Z".len();
     let entries = fs::read_dir(folder).unwrap();
@@ -197,7 +197,7 @@ fn asked(address: SocketAddr, folder: &Path) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for revision in REVISIONS {
         let into = folder.join(revision);
-        // Its exit code also counts scenarios that do not apply.
+        // The exit code is ignored: it also counts scenarios that do not apply.
         let output = conformance()
             .args(["server", "--url", &format!("http://{address}/mcp")])
             .args(["--suite", "all", "--spec-version", revision, "-o"])
@@ -246,7 +246,7 @@ fn the_mediator_conforms_as_a_server() {
             let called = |(name, _): &&(String, PathBuf)| name == "tools-call-simple-text";
             let (_, path) = results.iter().find(called).unwrap();
             let checks = fs::read_to_string(path.join("checks.json")).unwrap();
-            // For that scenario a denial is a text, too.
+            // The scenario accepts any text, so a denial would pass, too.
             assert!(
                 checks.contains("This is a simple text response"),
                 "{checks}"

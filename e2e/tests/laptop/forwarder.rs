@@ -1,5 +1,5 @@
 //! A proxy between a third-party client and a mediator. It adds the runner's token, and the
-//! surface's prefix to the names of tools, which that client cannot. `Host`, `Origin` and
+//! surface's prefix to the names of tools, because the client cannot add them. `Host`, `Origin` and
 //! everything else pass unchanged.
 
 use std::{future, net::SocketAddr, sync::Arc};
@@ -22,9 +22,9 @@ use serde_json::Value;
 use tokio::{net::TcpListener, runtime::Runtime};
 use toolcrib_e2e::services::serving::serve_on;
 
-/// Larger than any message of a test.
+/// Maximum bytes of a body: larger than any message of a test.
 const MAX_BODY: usize = 4 << 20;
-/// The header that replaces or repeats a tool's name.
+/// The header that mirrors a tool's name.
 const NAME: &str = "mcp-name";
 
 pub struct Forwarder {
@@ -37,7 +37,7 @@ struct Onward {
     client: Client<HttpConnector, Body>,
     to: SocketAddr,
     authorization: HeaderValue,
-    /// Prefix of each tool's own name at the mediator.
+    /// The surface's prefix before each tool's own name at the mediator.
     prefix: String,
 }
 

@@ -20,7 +20,7 @@ use toolcrib_e2e::services::model::{ModelState, Script};
 use toolcrib_e2e::services::serving::serve_on;
 use toolcrib_e2e::services::{desk, model};
 
-/// Bound of every wait, which fails the test; other builds may load the machine.
+/// Timeout of every wait; a timeout fails the test. Other builds may load the machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Polling interval.
 pub const POLL: Duration = Duration::from_millis(5);
@@ -37,7 +37,8 @@ pub struct Laptop {
     gate: Arc<Gate>,
     model: Service<ModelState>,
     desk: Service<DeskState>,
-    /// Dropped with the services' runtime; it owns the key and token files.
+    /// The folder of the key and token files, which the services read. Dropping it removes the
+    /// files.
     _files: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
 }
@@ -149,7 +150,7 @@ impl Laptop {
             .unwrap()
     }
 
-    /// The same command, not yet started.
+    /// Returns the command of [`Laptop::run_with`] without starting it.
     pub fn command(
         &self,
         variables: &[(&str, &str)],
@@ -247,7 +248,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The one JSON document in the program's output. Panics with both outputs.
+/// Parses the program's stdout as one JSON document. Panics with stdout and stderr if it is none.
 pub fn document(output: &Output) -> Value {
     let shown = || format!("stdout: {}\nstderr: {}", stdout(output), stderr(output));
     assert!(output.status.success(), "{}\n{}", output.status, shown());
@@ -259,7 +260,7 @@ pub fn demo() -> Script {
     Script::default_script()
 }
 
-/// The desk's answer for this claw id and principal, as the model gets it.
+/// Returns the desk's answer for this claw id and principal, as the model gets it.
 pub fn market(claw_id: &str, principal: &str) -> Value {
     let data = desk::market_context(claw_id, principal);
     json!({"ok": true, "status_code": 200, "data": data})
@@ -285,8 +286,8 @@ pub fn example() -> PathBuf {
     repository().join("crds/examples/trading-desk")
 }
 
-/// The example's files by name, as `kubectl apply -f` reads them: policy tests are in a folder
-/// below.
+/// Returns the example's files by name. Like `kubectl apply -f`, it skips the folder with the
+/// policy tests.
 pub fn example_files() -> BTreeMap<String, String> {
     let paths = fs::read_dir(example()).unwrap();
     paths
@@ -299,7 +300,7 @@ pub fn example_files() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Read from the example's own Secrets, so the values are in one place.
+/// Reads the credentials from the example's own Secrets, so the values are in one place.
 fn credentials() -> Credentials {
     let mut values = BTreeMap::new();
     for (_, text) in example_files() {
@@ -330,7 +331,7 @@ pub fn built(program: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let status = Command::new(env!("CARGO"))
-            // With a test, so that Cargo resolves the same features as for this test.
+            // Builds a test too, so that Cargo resolves the same features as for this test.
             .args(["build", "--quiet", "--workspace", "--bins"])
             .args(["--test", "laptop"])
             .current_dir(repository())

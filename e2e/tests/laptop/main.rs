@@ -1,6 +1,6 @@
-//! Use without a cluster: `kubectl toolcrib run` with the real mediator.
+//! Tests the use without a cluster: `kubectl toolcrib run` with the real mediator.
 //!
-//! One test program, so the machine's set-up is compiled once.
+//! All tests are one program, so the machine's set-up is compiled once.
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 

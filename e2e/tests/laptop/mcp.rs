@@ -51,8 +51,8 @@ impl McpServer {
         Self::start(|port| python(program, &port.to_string()))
     }
 
-    /// Starts the program, which speaks on standard streams, behind the wrapper; it is ready for
-    /// calls.
+    /// Starts the program, which speaks on standard streams, behind the wrapper. Returns when it is
+    /// ready for calls.
     pub fn wrapped(program: &Command) -> Self {
         let wrapper = built("toolcrib-mcp-stdio");
         let server = Self::start(|port| {
@@ -69,7 +69,7 @@ impl McpServer {
         server
     }
 
-    /// The result of the wrapper's own probe.
+    /// Returns the result of the wrapper's own readiness probe.
     fn is_ready(&self) -> bool {
         let mut answer = String::new();
         let asked = TcpStream::connect(self.address).and_then(|mut stream| {
@@ -91,7 +91,8 @@ impl McpServer {
     }
 }
 
-/// One of our programs on a Python SDK, with the port that it listens on, or `stdio`.
+/// Returns the command of one of our programs on a Python SDK. `place` is the port that it listens
+/// on, or `stdio`.
 fn python(program: &str, place: &str) -> Command {
     let sources = repository().join("e2e/mcp");
     let mut command = Command::new(packages::python("mcp/requirements.txt").unwrap());
@@ -114,7 +115,7 @@ fn check(surface: &str, server: &McpServer, expected: &[(&str, Value)]) {
     let laptop = Laptop::start(Script::parse(&script).unwrap());
     let objects = folder.join("objects.yaml");
     let program = runner("agent_stdlib.py");
-    // The other servers are not running, and are not called.
+    // The other servers do not run, and are not called.
     let mut flags = vec!["-f".to_string(), objects.to_str().unwrap().to_string()];
     for name in ["everything", "heron", "ibis"] {
         let address = match name == surface {
@@ -186,7 +187,7 @@ fn servers_of_the_python_sdks_are_called_behind_the_wrapper() {
     }
 }
 
-/// The Surface that `surface discover` writes with these arguments.
+/// Returns the Surface that `surface discover` writes with these arguments.
 pub fn discovered(name: &str, arguments: &[&str], program: Option<&Command>) -> Value {
     let mut command = Command::new(built("kubectl-toolcrib"));
     command.args(["surface", "discover", name]);

@@ -1,4 +1,4 @@
-//! The mediator's program, on files that a test swaps as the kubelet does.
+//! Runs the mediator's program on files that a test swaps as the kubelet does.
 
 use std::{
     fs,
@@ -179,7 +179,7 @@ impl Mediator {
         let deadline = Instant::now() + DEADLINE;
         loop {
             self.process();
-            // Refused: it does not listen yet.
+            // An error means that the mediator does not listen yet.
             let ready = ask(self.admin, "GET /readyz", "", "").ok();
             let loaded = ready
                 .as_ref()
@@ -259,7 +259,8 @@ fn write(config: &Path, number: usize, version: &Version) {
     fs::rename(next, config.join("..data")).unwrap();
 }
 
-/// Sends one request with a JSON answer. HTTP/1.0: the answer ends with its connection.
+/// Sends one request and reads its JSON answer. It uses HTTP/1.0, so the answer ends with its
+/// connection.
 fn ask(
     address: SocketAddr,
     target: &str,
@@ -282,7 +283,7 @@ fn ask(
     Ok((status, body))
 }
 
-/// Two different addresses: both listeners live until both are chosen.
+/// Returns two different addresses: both listeners live until both are chosen.
 fn free_addresses() -> (SocketAddr, SocketAddr) {
     let listen = || TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let (first, second) = (listen(), listen());

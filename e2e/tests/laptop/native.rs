@@ -1,4 +1,4 @@
-//! The tools as an MCP server, for a third-party client and an agent framework.
+//! Tests the mediator as an MCP server, for a third-party client and an agent framework.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::{
 
 const TOOL: &str = "trading-api__get_market_context";
 
-/// Calls the one tool that it is shown, and prints the result.
+/// A script: the model calls the one tool that it is offered, and then quotes the result.
 const MARKET: &str = "
 steps:
 - when: {round: 0, offers: get_market_context}
@@ -28,7 +28,7 @@ steps:
   reply: {text: '{tool_result}'}
 ";
 
-/// A program of `native.py`, and its output by lines.
+/// A running `native.py` in one of its modes, and its output by lines.
 struct Client {
     child: Child,
     lines: mpsc::Receiver<String>,

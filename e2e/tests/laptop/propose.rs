@@ -1,4 +1,4 @@
-//! `kubectl toolcrib propose` on the record that the real mediator wrote.
+//! Tests `kubectl toolcrib propose` on the record that the real mediator wrote.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::machine::{Laptop, built, demo, example, example_files, runner, stderr, stdout};
 
-/// Enough calls for limits on arguments.
+/// Number of calls: enough for `propose` to limit the arguments.
 const TRADES: usize = 20;
 
 fn toolcrib(arguments: &[&str]) -> Output {

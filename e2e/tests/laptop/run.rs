@@ -1,4 +1,4 @@
-//! `kubectl toolcrib run`: the governed call on one machine, with the real mediator.
+//! Tests `kubectl toolcrib run`: the governed call on one machine, with the real mediator.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -23,7 +23,7 @@ fn ask(laptop: &Laptop, agent: &str, flags: &[&str], prompt: &str) -> Value {
     document(&laptop.run(agent, &[], &command))
 }
 
-/// The tool result that the answer quotes.
+/// Returns the tool result that the answer quotes.
 fn quoted(answer: &Value) -> Value {
     let text = answer["answer"].as_str().unwrap();
     let result = text
@@ -111,7 +111,7 @@ fn the_executor_trades_with_its_own_credential() {
 #[test]
 fn the_program_holds_no_credential() {
     let laptop = Laptop::start(demo());
-    // Everything readable of its own processes, and the files of its working directory.
+    // Prints the program's environment, and the command lines of its process and of its parent.
     let look = "env; tr '\\0' '\\n' < /proc/$$/cmdline; tr '\\0' '\\n' < /proc/$PPID/cmdline";
     let output = laptop.run("analyst", &[], &["sh", "-c", look]);
     let seen = stdout(&output);
@@ -154,7 +154,7 @@ fn a_credential_from_a_variable_is_used_and_kept_from_the_program() {
 #[test]
 fn files_without_secrets_work_with_credentials_from_flags() {
     let laptop = Laptop::start(demo());
-    // As files are in Git: everything but the Secrets.
+    // Writes the files as they are in Git: everything but the Secrets.
     let files = tempfile::tempdir().unwrap();
     for (name, text) in example_files() {
         let kept: Vec<&str> = text
@@ -187,8 +187,8 @@ fn files_without_secrets_work_with_credentials_from_flags() {
     assert_eq!(quoted(&answer), market("analyst", "reader"));
 }
 
-/// The files decide where a credential goes. A fact that only a cluster knows is reported before
-/// the first call fails.
+/// The files decide where a credential goes, so the user must confirm it. An address that only a
+/// cluster knows is reported before the first call fails.
 #[test]
 fn a_credential_for_several_hosts_needs_a_confirmation() {
     let files = tempfile::tempdir().unwrap();
@@ -305,7 +305,7 @@ fn run_ends_with_the_programs_code_and_leaves_nothing_behind() {
 #[test]
 fn a_killed_run_leaves_no_mediator_behind() {
     let laptop = Laptop::start(demo());
-    // The program ends with its own stdin, which this test keeps open.
+    // The program ends when its stdin ends, and this test keeps it open.
     let program = ["sh", "-c", "echo $OPENAI_BASE_URL; read -r line"];
     let mut run = laptop
         .command(&[], &example(), "analyst", &[], &program)

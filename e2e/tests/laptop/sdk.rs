@@ -1,6 +1,6 @@
 //! The official SDKs and the frameworks on top of them, unchanged, against the real mediator.
 //!
-//! Their source: [`toolcrib_e2e::packages`].
+//! [`toolcrib_e2e::packages`] installs them.
 
 use std::{fs, path::Path};
 
@@ -24,7 +24,7 @@ enum Interpreter {
 }
 
 impl Interpreter {
-    /// The command without the file, and the variables that it needs.
+    /// Returns the command without the file, and the variables that it needs.
     fn command(&self) -> (Vec<String>, Vec<(&'static str, String)>) {
         match self {
             // -B: writes no caches beside the sources.

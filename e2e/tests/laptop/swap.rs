@@ -1,4 +1,4 @@
-//! A grant revoked and added again under a running mediator, by its files alone.
+//! Revokes a grant and adds it again under a running mediator, by swapping its files alone.
 
 use std::{fs, thread};
 
@@ -22,7 +22,7 @@ steps:
 - reply: {text: 'offered: {tools}'}
 ";
 
-/// The line of the example's Surface that declares its tool's only argument.
+/// The line in the example's Surface that declares its tool's only argument.
 const IDENTITY: &str = "claw_id: {type: string, description: Agent identifier}";
 
 /// Runs one turn; `between` runs while the model decides on its second call.

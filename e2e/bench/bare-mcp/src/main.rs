@@ -43,7 +43,7 @@ struct Answer {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    // As many threads as in the bare proxy.
+    // Uses as many threads as the bare proxy.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

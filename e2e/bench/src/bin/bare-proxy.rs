@@ -1,5 +1,5 @@
-//! The reference of every ratio: a reverse proxy on bare hyper, which only passes requests and
-//! answers on, streaming both, over pooled connections.
+//! The reference for the mediator and the wrapper: a reverse proxy on bare hyper. It only forwards
+//! requests and responses, streams both, and pools its connections.
 
 use std::net::SocketAddr;
 

@@ -1,8 +1,8 @@
 //! The backends of every measurement, on one address: a scripted model, a tool service, and the
 //! same service over MCP. At `/mcp` it speaks 2026-07-28 without sessions, at `/mcp/session`
 //! 2025-11-25 with one session for all clients. With `--stdio` it is only an MCP server on standard
-//! streams. It parses as little as possible, so the measured time is that of the programs before
-//! it.
+//! streams. It parses as little as possible, so the measured time is that of the programs in front
+//! of it.
 //!
 //! The model's name sets its behaviour: the number after `-r` is the number of tool rounds, and
 //! `otter-hung` calls the tool that never answers. A request with `"stream":true` is streamed.

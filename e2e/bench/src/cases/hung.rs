@@ -1,4 +1,4 @@
-//! Healthy tools beside one that never answers.
+//! Measures healthy tools while another tool never answers.
 
 use std::sync::Arc;
 use std::time::Duration;

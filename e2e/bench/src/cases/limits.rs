@@ -1,4 +1,4 @@
-//! Calls whose rule has limits, beside calls that are given without conditions.
+//! Measures calls under a rule with limits beside calls that are granted without conditions.
 
 use anyhow::Result;
 
@@ -12,8 +12,8 @@ use crate::report::Row;
 pub(super) const NAME: &str = "2 hidden rounds with a pin, a condition and a rate";
 
 impl Bench {
-    /// Measures the same turns in alternating slices. The reference is a second mediator, whose tools have
-    /// no rules.
+    /// Measures the same turns in alternating slices. The reference is a second mediator, whose
+    /// tools have no rules.
     pub(super) async fn limits(&self, plan: &Plan) -> Result<Vec<Row>> {
         let plain = self.mediator(plan, 10, Streaming::Buffered).await?;
         let files = self.files(10, Streaming::Buffered, Transport::Http)?;

@@ -118,7 +118,7 @@ impl Bench {
         let mediator = self
             .mediator_of(plan, 10, Streaming::Buffered, Transport::Mcp)
             .await?;
-        // The first session allocates what the others share.
+        // The first session allocates memory that all sessions share.
         let mut held = vec![EventSession::begin(mediator.address).await?];
         let (before, _) = mediator.program.memory()?;
         while held.len() < HELD {
@@ -151,7 +151,7 @@ impl Bench {
         ])
     }
 
-    /// The mediator's memory, in KiB, after calls of every tool.
+    /// Returns the mediator's memory, in KiB, after calls of every tool.
     async fn called(&self, plan: &Plan, transport: Transport) -> Result<u64> {
         let mediator = self
             .mediator_of(plan, HELD, Streaming::Buffered, transport)

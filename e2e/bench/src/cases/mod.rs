@@ -1,4 +1,4 @@
-//! The measurements of the mediator, each beside the bare proxy.
+//! The measurements of the mediator, most of them beside the bare proxy.
 //!
 //! CPU time is the program's own, over all its threads. Latency, throughput and time to first
 //! byte are measured in the load generator, which shares the cores with everything else.
@@ -243,8 +243,8 @@ impl Bench {
             LoadTarget::connect(&mediator.program, mediator.address, CONNECTIONS, mediated);
         let (reference, mut measured) = (reference.await?, measured.await?);
         if case.tools > 0 {
-            // First runs turns with hidden rounds, so that the mediator has rounds to search in
-            // each history.
+            // Runs turns with hidden rounds first, so that the mediator has stored rounds to look
+            // for in each history.
             let turn = Step::post(CHAT, chat(2, false));
             measured.prepare(turn.into(), CONNECTIONS).await?;
         }
@@ -390,8 +390,8 @@ fn said(model: &str, stream: bool) -> String {
     )
 }
 
-/// About 100 KB of history, as agents send them after some hours: prose, code, calls and results
-/// of the runner's own 40 tools.
+/// Returns a request with about 100 KB of history, as agents send it after some hours: prose, code,
+/// calls and results of the runner's own 40 tools.
 fn long_chat() -> String {
     let prose = "The reeds were cut back in spring\\nso the shore is \\\"open\\\" again; see the notes of the 3rd. ";
     let mut messages =

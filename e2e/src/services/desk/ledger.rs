@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Most entries; enough for a test. The oldest are dropped first.
+/// Maximum number of entries; enough for a test. The oldest are dropped first.
 const MAX_ENTRIES: usize = 512;
 
 /// One request, answered or refused. Header values are left out: they hold credentials.

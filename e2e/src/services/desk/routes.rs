@@ -149,7 +149,7 @@ fn market_of(path: &str) -> Option<&str> {
     (!claw_id.is_empty() && !claw_id.contains('/')).then_some(claw_id)
 }
 
-/// The principal whose token the request has.
+/// Returns the principal whose token the request carries.
 async fn principal(dir: &Path, headers: &HeaderMap) -> std::io::Result<Option<String>> {
     let Some(credential) = credential(headers) else {
         return Ok(None);

@@ -27,7 +27,7 @@ pub struct Conversation {
     pub round: u32,
 }
 
-/// One item of the history, as part of the turn.
+/// One item of the history, by its role in a turn.
 enum Item {
     User(String),
     Calls,
@@ -122,7 +122,8 @@ fn anthropic_item(message: &Value) -> Item {
             .filter(move |block| block["type"].as_str() == Some(wanted))
     };
     match message["role"].as_str() {
-        // A user message with results answers calls; text beside them does not begin a turn.
+        // A user message with tool results answers calls; text beside the results does not begin a
+        // turn.
         Some("user") if of_type("tool_result").next().is_some() => Item::Results(
             of_type("tool_result")
                 .map(|block| content_text(&block["content"]))

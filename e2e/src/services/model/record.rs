@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 use serde_json::value::RawValue;
 
-/// Most requests in memory: enough for one test's conversations. A test with more reads them in
-/// pieces.
+/// Maximum number of requests in memory: enough for one test's conversations. A test with more
+/// requests reads them in pieces.
 const MAX_REQUESTS: usize = 256;
-/// A long conversation repeats its history in each request.
+/// Maximum bytes of bodies in memory. A long conversation repeats its history in each request.
 const MAX_BYTES: usize = 32 << 20;
 
 /// The last requests, oldest first.

@@ -30,7 +30,7 @@ use super::wire::Answer;
 use crate::services::model::{Conversation, Dialect, Recorder, wire};
 use crate::services::serving::{ResetHandle, credential};
 
-/// Enough for a long conversation.
+/// Maximum bytes of a body: enough for a long conversation.
 const MAX_BODY: usize = 16 << 20;
 
 pub struct ModelState {
@@ -149,7 +149,7 @@ async fn messages(
     .await
 }
 
-/// The tools and the messages, each as one token.
+/// Counts each tool and each message as one token.
 async fn count_tokens(body: Bytes) -> Response<Body> {
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let length = |field: &str| body[field].as_array().map_or(0, Vec::len);
@@ -395,8 +395,8 @@ fn stream_response(mut frames: Vec<String>, between: Duration, damage: Damage) -
     response(StatusCode::OK, "text/event-stream", body)
 }
 
-/// Ends a body by an error, once the earlier bytes are on the wire: the server flushes when a
-/// body is pending.
+/// Ends a body with an error after the earlier bytes are on the wire. The yield leaves the body
+/// pending, and the server flushes a pending body.
 fn truncation<T>() -> impl Stream<Item = std::io::Result<T>> {
     stream::once(async {
         tokio::task::yield_now().await;

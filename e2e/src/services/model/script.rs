@@ -74,7 +74,7 @@ pub struct CallSpec {
     pub tool: ToolRef,
     #[serde(default)]
     pub arguments: ArgumentsSpec,
-    /// Missing: a fresh one, as real models do.
+    /// The call's id; missing: a fresh one, as from real models.
     #[serde(default)]
     pub id: Option<String>,
 }

@@ -40,14 +40,14 @@ fn an_agent_with_the_grant_lists_its_namespaces_agents() -> Result<()> {
     let explained = answer(&desk, "may the analyst trade")?;
     assert_eq!(explained["data"]["given"], false, "{explained}");
     ensure!(explained["data"]["because"][0].is_string(), "{explained}");
-    // Agents exist there, but this one may not see them.
+    // Agents exist in the other namespace, but this agent may not see them.
     let elsewhere = answer(&desk, "elsewhere")?;
     assert_eq!(elsewhere["ok"], false, "{elsewhere}");
     ensure!(
         elsewhere.to_string().contains("no_such_agent"),
         "{elsewhere}"
     );
-    // A model may call any name.
+    // A model may call any name; this tool is not granted.
     let refused = answer(&desk, "who called")?;
     assert_eq!(refused["ok"], false, "{refused}");
 
@@ -67,7 +67,7 @@ fn an_agent_with_the_grant_lists_its_namespaces_agents() -> Result<()> {
     desk.passed()
 }
 
-/// The result that the model read for the call that these words trigger.
+/// Returns the tool result that the model got for the call that these words trigger.
 fn answer(desk: &Desk, words: &str) -> Result<Value> {
     let said = desk.ask("auditor", words)?;
     serde_json::from_str(&said).with_context(|| said)

@@ -1,5 +1,6 @@
-//! Every limit of a grant on a node: allowed and refused, by a model in each dialect and by the agent
-//! itself as an MCP client, with the record naming the rule; and the same cases as a policy test.
+//! Tests every limit of a grant on a node: a model in each dialect, and the agent itself as an MCP
+//! client, make calls within and beyond it. The record must name the rule, and a policy test of the
+//! same cases must agree.
 //!
 //! Not here: limits that the link takes away, and windows that close (`sidecar/tests/mediator`).
 
@@ -19,14 +20,14 @@ const AGENT: &str = "limited";
 const WAYS: [&str; 4] = ["chat", "responses", "messages", "native"];
 const TRADE: &str = "trading-api.execute_trade";
 
-/// A call of `execute_trade`, and the code that the model reads.
+/// A call of `execute_trade`, and the error code that the model gets.
 struct Case {
     words: &'static str,
     arguments: fn() -> Value,
     code: Option<&'static str>,
 }
 
-/// A call that is refused counts against no rate.
+/// Calls beyond a limit. A refused call counts against no rate.
 const REFUSED: [Case; 3] = [
     Case {
         words: "another pinned value",
@@ -71,7 +72,7 @@ fn each_limit_holds_in_each_way_to_call_a_tool() -> Result<()> {
             assert_eq!(found, case.code, "{way}, {}: {answer}", case.words);
         }
     }
-    // Each way has made its call.
+    // One call per way has used up the rate.
     for way in WAYS {
         let answer = call(&desk, way, &WITHIN)?;
         let error = &answer["error"];
@@ -109,7 +110,8 @@ fn call(desk: &Desk, way: &str, case: &Case) -> Result<Value> {
     )
 }
 
-/// The result of a call. A model is told by words which call to make; an MCP client makes it itself.
+/// Makes a call and returns its result. The words tell a model which call to make; an MCP client
+/// makes the call itself.
 fn run_call(desk: &Desk, way: &str, words: &str, tool: &str, arguments: &Value) -> Result<Value> {
     let arguments = arguments.to_string();
     let program = ["python3", "/agent/call.py", way, words, tool, &arguments];
@@ -117,7 +119,7 @@ fn run_call(desk: &Desk, way: &str, words: &str, tool: &str, arguments: &Value) 
     serde_json::from_str(&said).with_context(|| format!("{way}: {said}"))
 }
 
-/// A script by which the model makes the call that the words name, and then says its result.
+/// Returns a script: the model makes the call that the words name, and then quotes its result.
 fn script() -> Result<String> {
     let step = |words: &str, tool: &str, arguments: Value| {
         json!({"when": {"user_contains": words, "round": 0},
@@ -185,7 +187,7 @@ fn the_record_names_the_rules(desk: &Desk) -> Result<()> {
     Ok(())
 }
 
-/// The same calls, decided by the command line without a cluster.
+/// Checks that the command line decides the same calls alike, without a cluster.
 fn a_policy_test_says_the_same() -> Result<()> {
     let mut tested: Vec<Value> = cases()
         .map(|case| {

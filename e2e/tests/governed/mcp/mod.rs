@@ -1,5 +1,5 @@
 //! A third-party MCP server for standard streams, from its package to an agent's call: `surface
-//! from-stdio` runs it in a pod, `surface discover` writes its tools for review, a grant gives
+//! from-stdio` runs it in a pod, `surface discover` writes its tools for review, a grant allows
 //! some of them.
 //!
 //! The namespace enforces Pod Security `restricted`, so a running server passes it. Not here: the
@@ -67,7 +67,7 @@ fn a_stdio_server_is_run_reviewed_granted_and_called() -> Result<()> {
     desk.platform.apply(&surface)?;
     fs::write(&objects, surface)?;
     discover(&["--check"])?;
-    // The same from outside, through the API server.
+    // Discovers the same from outside the node, through the API server.
     run(Command::new(plugin)
         .args(["surface", "discover", SERVER, "--namespace", HERE])
         .args(["--in-cluster", "--check", "--header-file"])
@@ -88,7 +88,7 @@ fn a_stdio_server_is_run_reviewed_granted_and_called() -> Result<()> {
         ]
     );
 
-    // A model may call any name; this tool would return the pod's environment.
+    // A model may call any name; this tool would return the environment of the server's pod.
     let refused = answer(&desk, "environment")?;
     assert_eq!(refused["ok"], false, "{refused}");
 
@@ -115,7 +115,7 @@ fn a_stdio_server_is_run_reviewed_granted_and_called() -> Result<()> {
     desk.passed()
 }
 
-/// The objects as a user would write them, with the token filled in.
+/// Returns the objects that `surface from-stdio` writes for a user, with the token filled in.
 fn from_stdio(plugin: &str) -> Result<String> {
     let program = format!(
         "{}/@modelcontextprotocol/server-everything/dist/index.js",
@@ -141,13 +141,13 @@ fn url(desk: &Desk) -> Result<String> {
     Ok(format!("http://{address}:{port}/mcp"))
 }
 
-/// The result that the model read for the call that these words trigger.
+/// Returns the tool result that the model got for the call that these words trigger.
 fn answer(desk: &Desk, words: &str) -> Result<Value> {
     let said = desk.ask("caller", words)?;
     serde_json::from_str(&said).with_context(|| said)
 }
 
-/// The status of the container that runs the server.
+/// Returns the status of the container that runs the server.
 fn server(desk: &Desk) -> Result<Value> {
     let selector = format!("--selector=app={SERVER}");
     let pods = desk
@@ -158,10 +158,10 @@ fn server(desk: &Desk) -> Result<Value> {
     Ok(all[0]["status"]["containerStatuses"][0].clone())
 }
 
-/// The result that the model read for a call whose program is killed during it.
+/// Kills the program during a call. Returns the tool result that the model got.
 fn ended_in_mid_call(desk: &Desk) -> Result<Value> {
     let program = process_of(&server(desk)?, "node")?;
-    // A stopped program reads nothing, so what is in its stdin is the call.
+    // A stopped program reads nothing, so unread bytes in its stdin are the call.
     kill_process(program, Signal::STOP).context("stop the program")?;
     thread::scope(|scope| {
         let slowly = scope.spawn(|| answer(desk, "slowly"));
@@ -175,14 +175,14 @@ fn ended_in_mid_call(desk: &Desk) -> Result<Value> {
     })
 }
 
-/// Bytes that wait in the pipe to the process's stdin.
+/// Returns the number of unread bytes in the pipe to the process's stdin.
 fn unread_by(process: Pid) -> Result<u64> {
     let stdin = format!("/proc/{}/fd/0", process.as_raw_nonzero());
     let stdin = fs::File::open(stdin).context("the program's stdin")?;
     ioctl_fionread(stdin).context("the unread bytes")
 }
 
-/// Checks that the interrupted call has its line, like every other.
+/// Checks that the record has the interrupted call, like every other.
 fn in_the_record(desk: &Desk) -> Result<()> {
     let cut = |line: &Value| {
         let call = &line["tool_trace"][0]["tool_calls"][0];

@@ -1,11 +1,11 @@
 //! While one agent's mediator is attacked, all other agents keep working: they are compiled,
 //! injected and called, and lose tools within a second. The attacked container does not restart.
 //!
-//! The attacks are open to a runner and the services of its own grants: a result of backslashes,
+//! A runner and the services of its own grants can make these attacks: a result of backslashes,
 //! values that are expensive to check, and bodies at their bound, four at once; connections to the
-//! webhook and the link whose bodies never come. The author of a Surface has 400 patterns that
-//! expand. Limits are the chart's, and no pod of the operator restarts. Not here: the mediator's
-//! answer to each (`sidecar/tests/mediator`).
+//! webhook and the link whose bodies never come. The author of a Surface adds 400 patterns that
+//! expand. Limits are the chart's, and no pod of the operator may restart. Not here: the mediator's
+//! answer to each attack (`sidecar/tests/mediator`).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,8 +30,8 @@ const ATTACKS: [&str; 6] = [
     "webhook",
     "link",
 ];
-/// The other tries are for a node that was busy with something else. An attack that delays
-/// revocations delays each of them.
+/// Number of tries to revoke a tool within `PROMISE`, since the node may be busy with something
+/// else. An attack that delays revocations delays every try.
 const TRIES: usize = 4;
 
 #[test]
@@ -92,9 +92,10 @@ fn restarts(desk: &Desk) -> Result<BTreeMap<String, u64>> {
         .collect()
 }
 
-/// The mediator dies while the model works on a request. The record on its volume has the request.
+/// Kills the mediator while the model works on a request. The record on its volume must have the
+/// request.
 fn a_killed_mediator_has_recorded_the_model_call(desk: &Desk) -> Result<()> {
-    // The model never answers a request for this one.
+    // The server never answers a request for this model.
     const HELD: &str = "sink/held";
     let platform = &desk.platform;
     std::thread::scope(|scope| -> Result<()> {
@@ -197,8 +198,8 @@ fn others(desk: &Desk, number: usize, attack: &str) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a grant of the bystander, which calls this tool all the time; returns how long its
-/// tool was still called.
+/// Deletes a grant of the bystander, which calls this tool all the time. Returns the time from the
+/// answer to the deletion to the first denied call.
 fn revoked(desk: &Desk, number: usize) -> Result<Duration> {
     let (grant, tool) = (format!("bystander-{number}"), tool(number));
     let next = format!("printf {tool} >/tmp/tool");
@@ -237,8 +238,9 @@ fn revoked(desk: &Desk, number: usize) -> Result<Duration> {
     Ok(Duration::from_secs_f64((denied - answered).max(0.0)))
 }
 
-/// The author of a provider chooses its proxy and CA. A key whose owner named neither is in no
-/// file, and the proxy gets no connection.
+/// Checks that the author of a provider, who chooses its proxy and CA, gets no key of another
+/// owner. A key whose owner named neither proxy nor CA is in no file, and the proxy gets no
+/// connection.
 fn no_key_for_an_interceptor(desk: &Desk) -> Result<()> {
     let ask = |model: &str| {
         let command = ["python3", "/programs/runner.py", "ask", model];
@@ -264,7 +266,7 @@ fn stop(desk: &Desk, pod: &str) -> Result<()> {
         .map(drop)
 }
 
-/// A Surface with patterns of twenty bytes, each of which would compile to megabytes.
+/// Returns a Surface with patterns of twenty bytes, each of which would compile to megabytes.
 fn patterns() -> String {
     let properties: serde_json::Map<String, Value> = (0..400)
         .map(|number| {

@@ -108,7 +108,7 @@ with open("/proc/net/unix") as sockets:
 #[test]
 fn shared_files_redirect_no_credential() -> Result<()> {
     let desk = open()?;
-    // Both tests share the desk, so it is not dropped.
+    // The tests share the desk, which is never dropped, so each has its own evidence.
     let evidence = Evidence::of(&desk.platform, &[HERE]);
     let evil = address_of(desk, "evil")?;
     desk.platform.apply(&pod("lured", "executor", 0))?;
@@ -116,7 +116,7 @@ fn shared_files_redirect_no_credential() -> Result<()> {
     desk.platform.wait_ready(HERE, &["lured", "debugged"])?;
     let lines = format!("{evil} trading-api.{HERE}.svc scripted-model.{HERE}.svc");
 
-    // A runner that is root: the hosts file, and a name server of its own.
+    // A root runner changes the hosts file, and starts a name server of its own.
     let serve = format!(
         "python3 -c '{NAME_SERVER}' {evil} >/dev/null 2>&1 & until [ -e /tmp/ready ]; do sleep 0.1; done"
     );
@@ -127,7 +127,7 @@ fn shared_files_redirect_no_credential() -> Result<()> {
     );
     desk.platform.exec(HERE, "lured", &["sh", "-c", &write])?;
 
-    // A root container that joins a pod whose runner is not root.
+    // A root debug container joins a pod whose runner is not root.
     let custom = tempfile::NamedTempFile::new()?;
     std::fs::write(
         custom.path(),
@@ -157,7 +157,7 @@ fn shared_files_redirect_no_credential() -> Result<()> {
             Ok(PollResult::when(hosts.contains(&lines), hosts))
         })?;
 
-    // The lures work for programs that read the files.
+    // Programs that read the changed files are redirected.
     for (pod, name) in [
         ("lured", format!("trading-api.{HERE}.svc")),
         ("lured", "other.example".to_owned()),
@@ -175,7 +175,7 @@ fn shared_files_redirect_no_credential() -> Result<()> {
     for pod in ["lured", "debugged"] {
         let said = desk.ask(pod, TRADE)?;
         ensure!(said.contains("filled"), "{pod}: {said}");
-        // A new process starts with the changed files.
+        // The restarted mediator starts with the changed files.
         kill_process(mediator(desk, pod)?, Signal::KILL).context("kill the mediator")?;
         desk.platform
             .eventually("the mediator to be back", START, || {
@@ -200,7 +200,7 @@ fn shared_files_redirect_no_credential() -> Result<()> {
 #[test]
 fn root_cannot_reach_the_mediator_through_shared_resources() -> Result<()> {
     let desk = open()?;
-    // Both tests share the desk, so it is not dropped.
+    // The tests share the desk, which is never dropped, so each has its own evidence.
     let evidence = Evidence::of(&desk.platform, &[HERE]);
     desk.platform.apply(&pod("reaching", "executor", 0))?;
     desk.platform.wait_ready(HERE, &["reaching"])?;
@@ -238,7 +238,7 @@ sockets []
     ensure!(maps.contains("toolcrib-sidecar"), "{maps}");
     let mut held = vec![maps];
     for file in std::fs::read_dir(format!("/proc/{process}/fd"))? {
-        // A descriptor that was closed meanwhile.
+        // Skips a descriptor that was closed meanwhile.
         let Ok(target) = std::fs::read_link(file?.path()) else {
             continue;
         };
@@ -253,12 +253,13 @@ sockets []
     evidence.passed()
 }
 
-/// A Service that selects the agent's own pod, whose hostname and subdomain make its name the pod's
-/// own address in `/etc/hosts`, too. Root listens there in the agent's container.
+/// A Service selects the agent's own pod. The pod's hostname and subdomain also put a name of this
+/// Service into `/etc/hosts`, with the pod's own address. Root listens on that address in the
+/// agent's container.
 #[test]
 fn no_credential_goes_to_the_pods_own_address() -> Result<()> {
     let desk = open()?;
-    // The tests share the desk, so it is not dropped.
+    // The tests share the desk, which is never dropped, so each has its own evidence.
     let evidence = Evidence::of(&desk.platform, &[HERE]);
     desk.platform.apply(&mirror())?;
     desk.platform.wait_ready(HERE, &["mirrored"])?;
@@ -301,8 +302,8 @@ fn no_credential_goes_to_the_pods_own_address() -> Result<()> {
     evidence.passed()
 }
 
-/// Prepared once: applying the example resets the namespace's labels, and the other test's pods
-/// would be refused.
+/// Returns the desk, which is prepared once: applying the example resets the namespace's labels,
+/// and the other tests' pods would be refused.
 fn open() -> Result<&'static Desk> {
     static DESK: OnceLock<Result<Desk>> = OnceLock::new();
     DESK.get_or_init(prepare)
@@ -370,7 +371,7 @@ spec:
     )
 }
 
-/// The objects of [`no_credential_goes_to_the_pods_own_address`].
+/// Returns the objects of [`no_credential_goes_to_the_pods_own_address`].
 fn mirror() -> String {
     let pod = pod("mirrored", "mirrored", 0)
         .replace(

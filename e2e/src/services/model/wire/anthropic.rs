@@ -78,7 +78,7 @@ impl Block<'_> {
                 json!({"type": "thinking", "thinking": text, "signature": SIGNATURE})
             }
             Block::Text(text) => json!({"type": "text", "text": text}),
-            // Arguments that are not JSON cannot be sent here; as a string they stay invalid.
+            // This dialect cannot carry arguments that are not JSON; as a string they stay invalid.
             Block::ToolUse {
                 id,
                 name,

@@ -78,7 +78,7 @@ fn typed_frame(data: &Value) -> String {
     )
 }
 
-/// Text in pieces of a few characters, as models stream it. Never empty.
+/// Splits text into pieces of a few characters, as models stream it. Returns at least one piece.
 fn pieces(text: &str) -> Vec<String> {
     const PIECE: usize = 12;
     let characters: Vec<char> = text.chars().collect();
