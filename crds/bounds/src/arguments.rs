@@ -1,9 +1,9 @@
 //! The arguments that a tool's JSON Schema declares.
 //!
-//! By JSON Schema, a schema that names some arguments and does not mention others accepts any
-//! others. Here only the named ones are declared. A service may read an argument that nobody
-//! reviewed (`_method`, a parameter of its framework), so the mediator sends only declared
-//! arguments to an HTTP service.
+//! By JSON Schema, a schema also accepts arguments that it does not mention. Here, only the
+//! arguments that it names are declared. A service may read an argument that nobody reviewed
+//! (`_method`, a parameter of its framework), so the mediator sends only declared arguments to an
+//! HTTP service.
 //!
 //! Not here: the check of the values, which is the validator's.
 
@@ -14,12 +14,12 @@ use serde_json::{Map, Value};
 use crate::json::pointer::resolve;
 use crate::names;
 
-/// Keywords whose value is a schema, or a list of schemas, for the same arguments.
+/// Keywords whose value is a schema, or a list of schemas, for the same value.
 const SAME: [&str; 6] = ["allOf", "anyOf", "oneOf", "if", "then", "else"];
-/// Keywords whose value maps names of arguments to such schemas.
+/// Keywords whose value maps names of arguments to schemas for the same value.
 const SAME_BY_NAME: [&str; 2] = ["dependentSchemas", "dependencies"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-/// Keywords by which a schema itself says which other arguments it accepts.
+/// Keywords with which a schema says which other arguments it accepts.
 const OPENING: [&str; 3] = [
     "additionalProperties",
     "unevaluatedProperties",
@@ -38,7 +38,7 @@ pub struct Arguments {
     pub open: bool,
 }
 
-/// Two names in one object of a schema that some readers take for the same one.
+/// Two names in one `properties` that some readers take for the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ambiguity {
     /// JSON pointer of the `properties`.
@@ -58,7 +58,7 @@ impl Arguments {
         declared
     }
 
-    /// Returns true if the mediator accepts such an argument, without a check of `patterns`.
+    /// Returns true if the mediator accepts an argument of this name. Does not check `patterns`.
     pub fn takes(&self, name: &str) -> bool {
         self.open || self.names.contains(name)
     }
@@ -88,7 +88,7 @@ impl Arguments {
     }
 }
 
-/// Returns these schemas and all that they apply to the same value, each once.
+/// Returns these schemas, and all schemas that they apply to the same value, each once.
 fn all_parts<'s>(root: &'s Value, mut next: Vec<&'s Value>) -> Vec<&'s Map<String, Value>> {
     let mut seen = HashSet::new();
     let mut parts = Vec::new();
@@ -120,7 +120,7 @@ fn combined<'s>(root: &'s Value, members: &'s Map<String, Value>, next: &mut Vec
     }
 }
 
-/// An argument, or a member of one, that a case-insensitive reader takes for a declared one.
+/// An argument, or a member of one, whose name a case-insensitive reader takes for a declared name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherCase<'a> {
     /// The name as it was sent.
@@ -129,9 +129,9 @@ pub struct OtherCase<'a> {
     pub declared: &'a str,
 }
 
-/// Returns the first name in `arguments` that the schema does not declare at that place and that
-/// differs only in case from one that it declares there. If the schema accepts other names, the
-/// value passes unchecked, and a service may read it in place of the checked one.
+/// Returns the first name in `arguments` that the schema does not declare at that place, but that
+/// differs only in case from a name declared there. If the schema accepts undeclared names, the
+/// value of such a name is not checked, and a service may read it in place of the checked value.
 ///
 /// Costs no more than one check by a validator: each schema that applies to a value is visited once
 /// for that value.
@@ -189,8 +189,8 @@ fn find_other_case<'a>(
     }
 }
 
-/// Returns the schemas of a member. Schemas of patterns may belong to another member: they only add
-/// declared names.
+/// Returns the schemas of a member. Includes the schemas of all patterns, also of those that do not
+/// match the name: they can only add declared names.
 fn member_schemas<'s>(part: &&'s Map<String, Value>, name: &str) -> Vec<&'s Value> {
     let named = part.get("properties").and_then(|named| named.get(name));
     let by_pattern = part.get("patternProperties").and_then(Value::as_object);
@@ -220,7 +220,7 @@ fn item_schemas<'s>(part: &&'s Map<String, Value>) -> Vec<&'s Value> {
 }
 
 /// Returns the first `properties`, anywhere in a schema, with two names that some readers take for
-/// the same one, or with a name other than `identity` that some readers take for it.
+/// the same name, or with another name that some readers take for `identity`.
 pub fn ambiguity(schema: &Value, identity: &str) -> Option<Ambiguity> {
     let mut next = vec![(String::new(), schema)];
     while let Some((at, part)) = next.pop() {
@@ -302,7 +302,7 @@ mod tests {
             &[],
             true,
         );
-        // The argument is open, the arguments are not.
+        // `env` accepts any members, but the schema accepts no other arguments.
         check(
             &json!({"properties": {"env": {"additionalProperties": true}}}),
             &["env"],

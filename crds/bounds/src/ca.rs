@@ -11,7 +11,8 @@ use rustls_pki_types::{CertificateDer, TrustAnchor};
 use thiserror::Error;
 use webpki::anchor_from_trusted_cert;
 
-/// The reason for which a bundle cannot be used. Each text follows the name of the bundle.
+/// The reason for which a bundle cannot be used. Each message continues a sentence that begins with
+/// the name of the bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CaError {
     #[error("holds no certificate: add one, from BEGIN CERTIFICATE to END CERTIFICATE")]
@@ -48,7 +49,7 @@ mod tests {
         assert_eq!(certificates(pem).map(|all| all.len()), expected, "{pem}");
     }
 
-    /// The certificate without one of its lines.
+    /// Returns the certificate without one of its lines.
     fn torn(line: usize) -> String {
         let lines = POND.lines().enumerate();
         let kept = lines.filter(|(at, _)| *at != line);

@@ -21,7 +21,7 @@ impl Parts {
         self.0.update(bytes);
     }
 
-    /// The digest of the parts so far.
+    /// Returns the digest of the parts so far.
     pub fn digest(&self) -> [u8; 32] {
         self.0.clone().finalize().into()
     }

@@ -1,7 +1,7 @@
-//! Names with `*` for any characters.
+//! Glob patterns for names, in which `*` stands for any characters.
 
-/// Returns whether `name` matches `pattern`, in which each `*` stands for any characters, also for
-/// none. All other characters stand for themselves.
+/// Returns true if `name` matches `pattern`. Each `*` matches zero or more characters; every other
+/// character matches itself.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == name;
@@ -10,7 +10,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
         return false;
     };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-    // The first place of each part leaves the most for those that follow.
+    // The first match of each part leaves the most text for the parts that follow.
     for part in middle.split('*') {
         let Some(at) = name.find(part) else {
             return false;

@@ -1,20 +1,20 @@
-//! Rules on HTTP headers: those that only the mediator may set, those of one connection, and the
-//! bearer token of a request.
+//! Rules on HTTP headers: those that only the mediator may set, hop-by-hop headers, and the bearer
+//! token of a request.
 //!
-//! Not here: the direction in which other headers pass.
+//! Not here: which other headers are forwarded, and in which direction.
 
 /// The reason for which a Surface, a provider's list or a runner cannot choose a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservedHeader {
     /// The header decides how the message is framed or encoded, or where it goes.
     Framing,
-    /// The header says who calls.
+    /// The header identifies the caller.
     Identity,
     /// The header authenticates, or chooses the account that is charged.
     Credential,
 }
 
-/// Headers of one connection (RFC 9110, 7.6.1).
+/// Hop-by-hop headers (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 10] = [
     "connection",
     "http2-settings",
@@ -75,7 +75,7 @@ pub fn reserved(name: &str) -> Option<ReservedHeader> {
     let among = |names: &[&str], prefixes: &[&str]| {
         names.contains(&name.as_str()) || prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
-    // First, since a proxy's credentials are headers of one connection too.
+    // Checked first, since a proxy's credentials are hop-by-hop headers too.
     if among(&CREDENTIALS, &CREDENTIAL_PREFIXES) {
         Some(ReservedHeader::Credential)
     } else if is_hop_by_hop(&name) || among(&FRAMING, &FRAMING_PREFIXES) {
@@ -87,14 +87,14 @@ pub fn reserved(name: &str) -> Option<ReservedHeader> {
     }
 }
 
-/// Returns true if a header of this name, in lower case, belongs to one connection and is never
-/// forwarded. The headers that `Connection` names belong to it too.
+/// Returns true if a header of this name, in lower case, is hop-by-hop and so never forwarded. The
+/// headers that `Connection` lists are hop-by-hop too; the caller checks them.
 pub fn is_hop_by_hop(name: &str) -> bool {
     HOP_BY_HOP.contains(&name)
 }
 
-/// Returns the token of the only `Authorization` header, whose values are `values`. `None`: the
-/// header is missing or repeated, or its scheme is not `Bearer`, in any case.
+/// Returns the bearer token. `values` are the values of all `Authorization` headers. `None` if the
+/// header is missing or repeated, or its scheme is not `Bearer` (the case does not matter).
 pub fn bearer<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> Option<&'v [u8]> {
     let mut values = values.into_iter();
     // A repeated header is malformed, even if one of the values is valid.
@@ -105,8 +105,8 @@ pub fn bearer<'v>(values: impl IntoIterator<Item = &'v [u8]>) -> Option<&'v [u8]
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
-/// Returns true if a service's credential may be a header of this name. Credential headers are
-/// allowed, except those of proxies, which a proxy in between would read.
+/// Returns true if a header of this name may carry a service's credential. Credential headers may,
+/// except those of proxies, which a proxy on the way would read.
 pub fn may_be_credential(name: &str) -> bool {
     let proxy = name.to_ascii_lowercase().starts_with("proxy-");
     match reserved(name) {

@@ -20,7 +20,8 @@ pub fn folded(name: &str) -> Cow<'_, str> {
     {
         return Cow::Borrowed(name);
     }
-    // Lower case first: `ẞ` has no upper case, `ß` becomes two letters.
+    // Lower case first: `ẞ` has no other upper case, but its lower case `ß` has one, which is two
+    // letters.
     let folded = name
         .chars()
         .flat_map(|c| small(c).to_uppercase())
@@ -28,7 +29,8 @@ pub fn folded(name: &str) -> Cow<'_, str> {
     Cow::Owned(folded.collect())
 }
 
-/// Returns one character: only `İ` has a second one, a dot that readers drop.
+/// Returns the first character of the lower case. Only `İ` has a second one, a dot that readers
+/// drop.
 fn small(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
@@ -44,8 +46,8 @@ pub fn same_without_case<'n>(
         .find_map(|name| seen.insert(folded(name), name).map(|other| (other, name)))
 }
 
-/// Returns true if some reader takes `name`, which is not `meant`, for `meant`: it differs in case,
-/// in characters that are neither letters nor digits, or in the text after a `[` or NUL.
+/// Returns true if `name` is not `meant`, but some reader takes it for `meant`: the two differ only
+/// in case, in characters that are neither letters nor digits, or in the text from a `[` or NUL on.
 pub fn reads_as(name: &str, meant: &str) -> bool {
     if name == meant {
         return false;
@@ -55,7 +57,7 @@ pub fn reads_as(name: &str, meant: &str) -> bool {
     letters(name) == meant || letters(start) == meant
 }
 
-/// Names that one reader looks for, to find names that another reader takes for them.
+/// A set of names that one reader looks for. It finds the names that another reader takes for them.
 #[derive(Clone, Debug)]
 pub struct KnownNames {
     exact: HashSet<&'static str>,

@@ -1,9 +1,9 @@
-//! The path of a value in JSON, written only for a finding.
+//! The path of a value in JSON, formatted only when a message needs it.
 
 use std::fmt;
 
 /// A path such as `spec.tools[0].name`, as a chain of borrowed steps. Its text is as long as all
-/// names on it, so a reader that wrote the path of every value would take quadratic time.
+/// names on it, so formatting the path of every value would take quadratic time.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldPath<'a> {
     Root,

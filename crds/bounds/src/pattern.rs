@@ -1,7 +1,8 @@
 //! Regular expressions in schemas: accepts only those that match in time linear in the text.
 //!
-//! A pattern is translated from ECMA's notation as the validator does it and parsed, and its states
-//! are counted before an engine is built. `\p{L}{60}` is ten bytes and fifty thousand states.
+//! A pattern is translated from ECMA's notation, as in the validator, and parsed. Its states are
+//! counted before an engine is built, because a short pattern can have very many: `\p{L}{60}` has
+//! nine bytes and about fifty thousand states.
 
 use jsonschema_regex::to_rust_regex;
 use regex_syntax::ast::ErrorKind;
@@ -12,7 +13,7 @@ use regex_syntax::utf8::Utf8Sequences;
 pub const MAX_BYTES: usize = 1024;
 /// Limits the different patterns of one schema.
 pub const MAX_PATTERNS: usize = 64;
-/// Limits the states of all patterns of one schema, repetitions written out.
+/// Limits the states of all patterns of one schema, with repetitions written out.
 pub const MAX_STATES: u64 = 16 * 1024;
 /// Limits the escapes of letters (`\d`, `\w`, `\cA`) in one pattern: the translation from ECMA's
 /// notation restarts after each of them.
@@ -20,9 +21,9 @@ pub const MAX_ESCAPES: usize = 64;
 /// Limits the nesting of groups in one pattern.
 const MAX_NESTING: u32 = 48;
 
-/// Bytes that the engine may use for one pattern: more than any pattern within `MAX_STATES` takes.
+/// Limits the bytes of the engine of one pattern. No pattern within `MAX_STATES` needs as much.
 pub(crate) const ENGINE_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of states that the engine may remember while it matches one pattern.
+/// Limits the bytes of states that the engine caches while it matches one pattern.
 pub(crate) const ENGINE_CACHE_BYTES: usize = 64 * 1024;
 
 /// The cost of a pattern.
@@ -138,7 +139,8 @@ enum Offsets {
 }
 
 impl Offsets {
-    /// Returns the states alive with `width` for each offset, at most `states`.
+    /// Returns the number of states that are alive if there are `width` for each offset; at most
+    /// `states`.
     fn alive(self, width: u64, states: u64) -> u64 {
         match self {
             Offsets::Some(offsets) => offsets.saturating_mul(width).min(states),
@@ -146,7 +148,7 @@ impl Offsets {
         }
     }
 
-    /// Returns the end offsets of a part that begins at these offsets.
+    /// Returns the offsets at which a part of this length can end if it begins at these offsets.
     fn after(self, length: Length) -> Offsets {
         match (self, length.most) {
             (Offsets::Some(offsets), Some(most)) => {
@@ -197,10 +199,11 @@ struct Piece {
     length: Length,
 }
 
-/// A character has at most this many bytes in UTF-8, each with a state of its own.
+/// The most bytes of a character in UTF-8. Each byte has a state of its own.
 const BYTES_OF_A_CHARACTER: u64 = 4;
 
-/// Recurses at most `MAX_NESTING` deep, which the parser enforces.
+/// Measures a part of a pattern that begins at `starts`. Recurses at most `MAX_NESTING` deep, which
+/// the parser enforces.
 fn measure(part: &Hir, starts: Offsets) -> Piece {
     match part.kind() {
         HirKind::Empty | HirKind::Look(_) => leaf(1, Length::NONE, starts),

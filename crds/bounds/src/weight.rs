@@ -1,12 +1,12 @@
-//! The memory that an object takes once it is decoded, estimated without decoding it.
+//! Estimates the memory of a decoded object without decoding it.
 
 use crate::json;
 
 /// Bytes of one value in addition to its text: its entry in a list or a map, and its type.
 const VALUE: usize = 64;
 
-/// Limits the weight of one object. Any object of 1 MiB that is mostly text weighs less; a megabyte
-/// of empty lists takes forty times its bytes in memory, and weighs as much.
+/// Limits the weight of one object. Any object of 1 MiB that is mostly text weighs less. A megabyte
+/// of empty lists takes about forty times its bytes in memory, and its weight shows that.
 pub const OBJECT_WEIGHT: usize = 8 * 1024 * 1024;
 /// Limits the weight of all objects of one namespace. The operator's memory limit determines the
 /// limit for all namespaces.

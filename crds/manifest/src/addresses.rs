@@ -1,11 +1,11 @@
 //! Refused addresses: this machine, the link-local range, metadata services.
 //!
 //! The compiler refuses them in objects, and the mediator in the results of name resolution. Both
-//! apply this rule.
+//! use this module.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Loopback, link-local, metadata and unspecified addresses.
+/// Returns true for loopback, link-local, multicast, broadcast, unspecified and metadata addresses.
 pub fn is_refused(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_refused_v4(address),
@@ -13,7 +13,8 @@ pub fn is_refused(address: IpAddr) -> bool {
     }
 }
 
-/// Returns true if the address is this machine's, as `localhost` resolves to it.
+/// Returns true for loopback and unspecified addresses, which lead to this machine as `localhost`
+/// does.
 pub fn is_loopback(address: IpAddr) -> bool {
     let v4 = |address: Ipv4Addr| address.is_loopback() || address.is_unspecified();
     match address {

@@ -12,14 +12,14 @@ use crate::{Budget, Dns, Tier};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFile {
     pub agent: String,
-    /// At most one for each unit and period. With a budget, `requires` has `budgets/1`.
+    /// At most one for each unit and period. If there is one, `requires` contains `budgets/1`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
     /// The agent's name for surfaces of its own namespace.
     pub claw_id: String,
     #[serde(default)]
     pub context: Context,
-    /// Opaque to the mediator, which reports them back.
+    /// The mediator does not interpret the digests; it reports them over the link.
     #[serde(default)]
     pub digest: Option<Digests>,
     /// `None` if the files were written by hand, by `run` or by an operator of an earlier release;
@@ -93,8 +93,8 @@ pub struct Models {
     /// Tried in order if a candidate failed, never if one was refused.
     #[serde(default)]
     pub fallbacks: Vec<String>,
-    /// Lists of globs: a ref that matches one of each list is allowed too. Set by policies for an
-    /// agent that names no models itself, and empty otherwise. Needs no name in `requires`: the
+    /// Lists of globs. A ref is allowed too if it matches a glob of each list. Set by policies for
+    /// an agent that names no models itself, and empty otherwise. Needs no name in `requires`: the
     /// other lists are empty then, so a reader that ignores this field allows no model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matching: Vec<Vec<String>>,
@@ -102,7 +102,7 @@ pub struct Models {
     pub unknown: UnknownModel,
 }
 
-/// Treatment of an unprefixed model name that no allowed ref ends in.
+/// Treatment of a model name without a provider, if no allowed ref ends in that name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnknownModel {
     Default,
@@ -163,7 +163,7 @@ pub struct Digests {
     pub manifest: String,
 }
 
-/// Address and trust of the operator's leader.
+/// The link's address, the CA bundle that the mediator trusts there, and the audience of its token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkConfig {
     pub audience: String,

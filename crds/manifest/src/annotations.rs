@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Tier, Tool};
 
-/// The annotations that change the execution of a call. Both spellings are read.
+/// The annotations that change the execution of a call. Every spelling of a name is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Annotations {
     pub read_only: bool,
@@ -38,8 +38,8 @@ struct XClaw {
 }
 
 impl Annotations {
-    /// Reads a tool's annotations. If one cannot be decoded, the whole object counts as absent, so
-    /// that it grants no freedom.
+    /// Reads a tool's annotations. If one cannot be decoded, all count as absent, so that none of
+    /// them takes effect.
     pub fn of(tool: &Tool) -> Self {
         let Some(raw) = &tool.annotations else {
             return Self::default();

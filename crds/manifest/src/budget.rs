@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// At most this much in each period.
+/// A limit on what an agent may use in each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     pub limit: u64,
@@ -12,17 +12,17 @@ pub struct Budget {
     pub unit: BudgetUnit,
 }
 
-/// `100 calls per day`.
+/// Formats a budget as `100 calls per day`.
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} per {}", self.limit, self.unit, self.per)
     }
 }
 
-/// What a budget counts.
+/// The unit that a budget counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum BudgetUnit {
-    /// Calls of tools that were permitted.
+    /// Permitted calls of tools.
     Calls,
     /// Tokens sent to models and received from them.
     Tokens,
@@ -37,7 +37,7 @@ impl fmt::Display for BudgetUnit {
     }
 }
 
-/// A period of UTC.
+/// A calendar period in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum BudgetPeriod {
     Hour,

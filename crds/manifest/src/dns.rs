@@ -2,8 +2,8 @@
 //!
 //! The containers of a pod share `/etc/hosts` and `/etc/resolv.conf`, and a container that runs as
 //! root can write both. So a mediator reads neither and resolves names only by this configuration.
-//! It never tries a search domain, since a namespace called `svc` or `com` would answer before the
-//! owner.
+//! It never tries a search domain: otherwise a Service in a namespace called `svc` or `com` would
+//! answer in place of the name's owner.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ const PORT: u16 = 53;
 /// The default domain of a cluster.
 pub const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// How a mediator resolves names.
+/// Settings for the name resolution of a mediator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dns {
     pub cluster_domain: ClusterDomain,
@@ -37,7 +37,7 @@ pub struct ClusterDomain(String);
 #[serde(try_from = "String", into = "String")]
 pub struct NameServer(SocketAddr);
 
-/// The reason for which a text is no [`NameServer`] or no [`ClusterDomain`].
+/// The reason for which a text is not a valid [`NameServer`] or [`ClusterDomain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsError {
     NotAnAddress,
@@ -63,7 +63,7 @@ impl fmt::Display for DnsError {
 impl std::error::Error for DnsError {}
 
 impl NameServer {
-    /// The name server at a Service's address.
+    /// Returns the name server at this address, on the default port.
     pub fn at(ip: IpAddr) -> Self {
         Self(SocketAddr::new(ip, PORT))
     }

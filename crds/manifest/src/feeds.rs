@@ -26,7 +26,7 @@ pub struct Feed {
     pub path: String,
     /// The name of the feed's surface.
     pub source: String,
-    /// Seconds that a copy is fresh.
+    /// Seconds for which a fetched copy is fresh.
     #[serde(default = "default_ttl")]
     pub ttl: u64,
     /// The address of the feed; `{claw_id}` is filled in like a placeholder of a path.

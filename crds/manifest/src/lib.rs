@@ -6,12 +6,13 @@
 //! are tested against.
 //!
 //! Invariants: a reader ignores unknown fields, so a field that *restricts* comes with a name in
-//! `requires`, which an older reader must refuse. There are three exceptions. An implied restriction
-//! (`provider_tools` with `egress: Declared`): refusing it would stop older mediators of agents
-//! that did not change. And `suspension` and `models.matching`: an older reader of such files has nothing
-//! to serve, or no model. Tool schemas keep their bytes ([`RawJson`]) and are never re-serialized.
-//! Fields are declared in the order of their wire names, so serde's output is sorted. No type
-//! prints a secret ([`SecretText`]).
+//! `requires`. A reader that does not know the name refuses the files, or withholds the tool. There
+//! are three exceptions. `provider_tools` has no name if only `egress: Declared` implies it: older
+//! mediators of agents that did not change would stop. `suspension` and `models.matching` have
+//! none, because their files give a reader that ignores them nothing to serve, or no model. Tool
+//! schemas keep their bytes ([`RawJson`]) and are never re-serialized. Fields are declared in the
+//! order of their wire names, so serde's output is sorted. No type prints a secret
+//! ([`SecretText`]).
 
 pub mod addresses;
 mod agent;

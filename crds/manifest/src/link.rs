@@ -1,7 +1,8 @@
-//! The link's two messages (`POST /v1/link`). Level-triggered: each message is whole.
+//! The link's two messages (`POST /v1/link`). Level-triggered: each message contains the whole
+//! state.
 //!
-//! No answer carries a secret, a URL or a schema: effective authority is the loaded files ∩ the
-//! floor, so the worst answer can deny, never grant.
+//! No answer carries a secret, a URL or a schema. A mediator allows only what both the loaded files
+//! and the floor allow, so the worst answer can deny, never grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +59,8 @@ pub struct LinkUp {
     pub runner: Option<RunnerAccess>,
     #[serde(default)]
     pub usage: Usage,
-    /// What this pod has used of the agent's budgets, in the periods of now. It outlives the epoch.
+    /// This pod's use of the agent's budgets in the current periods. Unlike `usage`, it is kept
+    /// when a new epoch begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetUse>,
 }
@@ -87,8 +89,8 @@ pub struct WithheldItem {
     pub reason: String,
 }
 
-/// A provider that refuses every key, and the reason. It continues a sentence that begins with the
-/// provider's name, and never has a key's text.
+/// A provider that refuses every key, and the reason. The reason continues a sentence that begins
+/// with the provider's name, and never contains a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderRefusal {
     pub provider: String,
@@ -114,7 +116,7 @@ pub struct Usage {
     pub denied: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
-    /// RFC 3339 of the last executed call.
+    /// RFC 3339. The time of the last executed call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_call: Option<String>,
 }
@@ -126,11 +128,11 @@ pub struct LinkDown {
     pub seq: u64,
     #[serde(default)]
     pub want: Option<Want>,
-    /// `None` if nothing is revoked, or if everything is, as `agent` says.
+    /// `None` if nothing is revoked, or if `agent` is `Deleted`, which revokes everything.
     #[serde(default)]
     pub floor: Option<Floor>,
     pub agent: AgentPresence,
-    /// What the agent's other pods have used of its budgets, as far as they have reported it.
+    /// The use of the agent's budgets by its other pods, as far as they have reported it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetUse>,
 }
@@ -145,10 +147,10 @@ pub struct Want {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
     /// Canonical tool name → entry digest, for tools that a rule without conditions gives. Rules
-    /// without conditions stand only for these tools.
+    /// without conditions remain valid only for these tools.
     pub tools: BTreeMap<String, String>,
-    /// Canonical tool name → the rules with conditions that stand. A mediator that does not read
-    /// this field denies tools that only such rules give, since `tools` does not name them.
+    /// Canonical tool name → the rules with conditions that remain valid. A mediator that does not
+    /// read this field denies tools that only such rules give, since `tools` does not name them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rules: BTreeMap<String, FloorRules>,
     /// Names of the form `surface/feed`.
@@ -157,8 +159,8 @@ pub struct Floor {
     /// `None` if models are not restricted.
     #[serde(default)]
     pub models: Option<Vec<String>>,
-    /// Lists of globs: a model that matches one of each list stands too. `models` is an empty list
-    /// then, so a mediator that does not read this field denies every model.
+    /// Lists of globs. A model remains allowed too if it matches a glob of each list. `models` is
+    /// an empty list then, so a mediator that does not read this field denies every model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models_matching: Vec<Vec<String>>,
 }

@@ -23,7 +23,7 @@ pub struct Provider {
     pub keys: Vec<ProviderKey>,
     /// Headers of the runner that go to the provider in addition to the default ones: names in
     /// lower case, or prefixes that end in `*`. A mediator of an earlier release does not know this
-    /// field and passes all headers except those of the hop and of the runner's identity.
+    /// field and passes all headers except hop-by-hop headers and those of the runner's identity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pass_headers: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub enum ProviderAuth {
     None,
 }
 
-/// Keys have ids so that record and metrics can name them without revealing them.
+/// A key of a provider. The record and the metrics name it by its id, without revealing it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderKey {
     pub id: String,

@@ -18,7 +18,7 @@ impl RawJson {
         RawValue::from_string(text.into()).map(Self)
     }
 
-    /// The text, without surrounding white space.
+    /// Returns the text, without surrounding white space.
     pub fn get(&self) -> &str {
         self.0.get()
     }

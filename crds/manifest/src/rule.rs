@@ -16,8 +16,9 @@ pub struct Rule {
     /// the tool's own schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<RawJson>,
-    /// The rule is tried out: a call that `arguments`, `rate` or `when` would refuse runs all the same, and the
-    /// record says so. A mediator that does not know the field refuses the call.
+    /// The entry has `enforcement: Audit`: a call that `arguments`, `rate` or `when` would refuse
+    /// still runs, and the record says so. A mediator that does not know this field refuses the
+    /// call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub audit: bool,
     /// Digest over the conditions in a versioned form (`r1:<hex>`). Names of grants are not in it:
@@ -33,24 +34,25 @@ pub struct Rule {
     /// Top-level arguments with the only value that they may have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pin: BTreeMap<String, RawJson>,
-    /// How often the rule allows calls of its tool; each entry holds by itself.
+    /// Limits on the number of calls that the rule allows. A call must be within each of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate: Vec<Rate>,
-    /// Conditions that must all hold of a call.
+    /// Conditions that must all hold for a call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<Condition>,
 }
 
-/// An expression over a call, with the words for a call of which it does not hold.
+/// An expression over a call, and the message for a call for which it does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// A part of CEL: `toolcrib_rules::expression` says which.
+    /// An expression in the subset of CEL that `toolcrib_rules::expression` defines.
     pub expression: String,
-    /// What the model reads. It decides nothing, so it is not in the rule's digest.
+    /// The text for the model. It has no influence on the decision, so the rule's digest does not
+    /// cover it.
     pub message: String,
 }
 
-/// At most this many calls of one tool in any period of this length.
+/// A rate limit: at most `calls` calls of one tool in any period of `per_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rate {
     pub calls: u32,
@@ -59,11 +61,11 @@ pub struct Rate {
 }
 
 impl Rule {
-    /// Returns whether every call meets the rule at any time.
+    /// Returns true if every call meets the rule at any time.
     pub fn is_unconditional(&self) -> bool {
         let Self {
             arguments,
-            // A rule with nothing to try out is not written as one.
+            // The compiler sets `audit` only with one of the conditions that are checked below.
             audit: _,
             digest: _,
             grant: _,

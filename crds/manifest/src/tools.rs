@@ -53,7 +53,7 @@ pub struct Tool {
     #[serde(default)]
     pub description: String,
     pub execution: Execution,
-    /// JSON Schema of the arguments, in the bytes that normalizing the descriptor gave.
+    /// JSON Schema of the arguments, with the bytes of the normalized descriptor.
     #[serde(rename = "inputSchema")]
     pub input_schema: RawJson,
     pub name: String,
@@ -76,25 +76,26 @@ pub struct ToolExtension {
     /// MCP: JSON Schema for the server's structured results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<RawJson>,
-    /// Restrictions that a reader must know; otherwise it withholds this tool.
+    /// Names of restrictions that a reader must know. A reader that does not know one withholds
+    /// this tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
-    /// The rules that give the tool, if one of them has conditions. Empty: the tool is given without
-    /// conditions. Rules without conditions give the same, so the first one stands for all. If all rules
-    /// have conditions, `requires` has [`crate::names::RULES`].
+    /// The rules that give the tool, or empty if none of them has conditions. Rules without
+    /// conditions all give the same, so only the first of them is listed. If all rules have
+    /// conditions, `requires` contains [`crate::names::RULES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
     /// Text instead of an enum: an unknown tier withholds the tool instead of making the file
     /// undecodable. Missing: System.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// Name of the first policy of the cluster that is tried out and would deny the tool. It is in no
-    /// digest of the tool, since calls run as without it.
+    /// Name of the first ClusterToolPolicy with `enforcement: Audit` that would deny the tool. No
+    /// digest of the tool covers it, since such a policy does not change how calls run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would_deny: Option<String>,
 }
 
-/// How much harm a call can do; ordered, the highest wins.
+/// The harm that a call can do, in ascending order. Of several tiers, the highest wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tier {
     ReadOnly,
@@ -280,7 +281,7 @@ pub enum Auth {
     },
 }
 
-/// Serializes the tag at its sorted position; serde writes it first.
+/// Serializes a tagged enum with sorted keys; serde alone would write the tag first.
 pub(crate) fn in_order<S: Serializer>(
     tagged: &impl Serialize,
     serializer: S,
@@ -295,7 +296,7 @@ pub(crate) fn in_order<S: Serializer>(
     }
 }
 
-/// The budgets of a turn, each at least 1. Missing fields take these defaults.
+/// The budgets of a turn, each at least 1. A missing field takes its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-/// The changes of a request on its way to the model. Parts without an edit stay.
+/// The changes of a request on its way to the model. Everything else stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
     /// The model's name without its provider.
@@ -21,14 +21,14 @@ pub struct Edits {
     pub inserted: Vec<Insertion>,
     /// Items to append to the runner's history.
     pub appended: Vec<String>,
-    /// A document for the system prompt, after the runner's text: the same bytes in each request
-    /// keep a provider's prompt cache warm.
+    /// A document for the end of the system prompt. If its bytes are the same in each request, the
+    /// provider's prompt cache hits.
     pub prompt: Option<String>,
     /// A context message, placed late so that the bytes before it stay stable. It has the user's
     /// role: data must not get the authority of a system prompt.
     pub context: Option<String>,
-    /// Id of the provider's container that the model used in an earlier round, if the runner names
-    /// none: the container has the files of that round.
+    /// Id of the provider's container from an earlier round, which has that round's files. Ignored
+    /// if the runner names a container.
     pub container: Option<String>,
 }
 
@@ -63,7 +63,8 @@ impl Edits {
     }
 }
 
-/// Items to insert into the history before the runner's item `before` (its length: at the end).
+/// Items to insert into the history before the runner's item `before`, or at the end if `before` is
+/// the history's length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insertion {
     pub before: usize,
@@ -81,7 +82,7 @@ pub struct ToolDeclaration {
     pub schema: String,
 }
 
-/// Declarations in a dialect's format: encoded once, put into every request. Cheap to clone.
+/// Tool declarations in a dialect's format, encoded once for all requests. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredTools(Arc<str>);
 
@@ -95,7 +96,8 @@ impl DeclaredTools {
         self.0.is_empty()
     }
 
-    /// Returns the elements of a JSON array, without its brackets.
+    /// Returns the declarations as the elements of a JSON array, without its brackets. `None` if
+    /// there are none.
     pub(crate) fn elements(&self) -> Option<String> {
         (!self.is_empty()).then(|| self.0.to_string())
     }

@@ -1,9 +1,9 @@
 //! The wire formats of the model APIs: reading a few fields, lossless edits, SSE.
 //!
 //! A body stays the text that was received. [`Request::decode`] reads the model, tools and messages
-//! of a runner's request; [`Request::encode`] writes it with an [`Edits`] applied, and every byte
-//! that no edit names stays. [`Reply::decode`] reads a model's reply; [`Reply::items`] returns its
-//! part of the history; [`answer`] encodes it for the runner, as JSON or as a stream.
+//! of a runner's request; [`Request::encode`] writes it with an [`Edits`] applied, and leaves every
+//! other byte unchanged. [`Reply::decode`] reads a model's reply; [`Reply::items`] returns the
+//! history items of a hidden round; [`answer`] encodes it for the runner, as JSON or as a stream.
 //!
 //! [`Dialect`] is a closed enum: each function below matches on it once and calls the dialect's
 //! module. Not here: the meaning of tools, the owner of a call, and the end of a turn.
@@ -64,8 +64,7 @@ pub use sse::{SseEvent, SseParser, frame, keepalive};
 pub use usage::Usage;
 pub use view::{CallKind, HistoryItem, HistoryPart, RawCall, ToolChoice, ToolResult};
 
-/// The path that is joined to a provider's `base_url` to count the tokens of a request. Only
-/// Anthropic's dialect has it.
+/// Path of token counting, appended to a provider's `base_url`. Only Anthropic's dialect has it.
 pub const COUNT_TOKENS: &str = "/messages/count_tokens";
 
 /// A model API's wire format.
@@ -94,7 +93,7 @@ impl Dialect {
         }
     }
 
-    /// The path that is joined to a provider's `base_url`.
+    /// Returns the path of the model API, to append to a provider's `base_url`.
     pub fn resource(self) -> &'static str {
         match self {
             Dialect::OpenaiChat => "/chat/completions",

@@ -103,7 +103,7 @@ pub(crate) fn scan_array(raw: &str, field: &'static str) -> Result<Array, Dialec
     })
 }
 
-/// Sets some members of the object (in place, or at the end).
+/// Sets members of an object: replaces existing ones in place, and adds new ones at the end.
 pub(crate) fn with_members(raw: &str, set: &[(&str, String)]) -> Result<String, DialectError> {
     let object = scan_object(raw, "body")?;
     let set: Vec<(&str, Option<String>)> = set
@@ -127,7 +127,7 @@ pub(crate) fn count_of(raw: &str, key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns a part in canonical form, without the cache mark that runners add and move.
+/// Returns a part in canonical form, without `cache_control`, which runners add and move.
 pub(crate) fn without_cache_mark(part: &str) -> String {
     let Ok(object) = Object::scan(part) else {
         return part.to_string();
@@ -143,7 +143,7 @@ pub(crate) fn without_cache_mark(part: &str) -> String {
     json::canonical(&bare).unwrap_or(bare)
 }
 
-/// Appends tools to the runner's (`None` if it sent none).
+/// Appends `more` to the runner's `tools`, which are `None` if it sent none.
 pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, DialectError> {
     let Some(raw) = tools else {
         return Ok(json::array(more));
@@ -152,7 +152,7 @@ pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, D
     Ok(array.edit(raw, |_| Change::Keep, &[(array.items.len(), more)]))
 }
 
-/// Appends our tools to the member `tools`; `None` if there are none.
+/// Returns the member `tools` with the managed tools at its end, or `None` if the edits add none.
 pub(crate) fn declared_tools(
     text: &str,
     fields: &Object,
@@ -164,7 +164,8 @@ pub(crate) fn declared_tools(
     }
 }
 
-/// Sets `stream` as the edits require; switches it off only if the runner had set it.
+/// Returns the member `stream` as the edits require. Sets `false` only if the runner sent the
+/// member.
 pub(crate) fn streamed(fields: &Object, edits: &Edits) -> (&'static str, Option<String>) {
     let value = match edits.stream {
         StreamEdit::Keep => None,
@@ -174,14 +175,15 @@ pub(crate) fn streamed(fields: &Object, edits: &Edits) -> (&'static str, Option<
     ("stream", value.map(String::from))
 }
 
-/// Returns true if the edits change the history. Ignores the document, which is part of the history
-/// in one dialect only.
+/// Returns true if the edits change the history. Ignores `prompt`, which goes into the history only
+/// in the dialect `openai_chat`.
 pub(crate) fn edits_history(edits: &Edits) -> bool {
     !edits.inserted.is_empty() || !edits.appended.is_empty() || edits.context.is_some()
 }
 
-/// Returns the history with all insertions. `late`: index of the item that the context message
-/// precedes. `left_out`: items that the provider would refuse.
+/// Returns the history with all insertions and replacements. `late` returns the index of the item
+/// before which the context message goes. `left_out` returns true for an item that the provider
+/// would refuse.
 pub(crate) fn edited_history(
     raw: &str,
     edits: &Edits,
@@ -216,12 +218,13 @@ pub(crate) fn edited_history(
     Ok(items.edit(raw, change, &inserted))
 }
 
-/// A message with plain text, in a form that every dialect accepts.
+/// Builds a message with plain text, in a form that every dialect accepts.
 pub(crate) fn message(role: &str, text: &str) -> String {
     json::object(&[("role", json::quote(role)), ("content", json::quote(text))])
 }
 
-/// Appends the document to a system prompt that is one text. `None` if there is nothing to add.
+/// Appends `edits.prompt` to a system prompt that is one string. Returns `None` if there is nothing
+/// to append.
 pub(crate) fn with_document(
     text: &str,
     fields: &Object,
@@ -241,8 +244,8 @@ pub(crate) fn with_document(
     Ok(Some(json::quote(&format!("{own}\n\n{document}"))))
 }
 
-/// Hides each item directly before a hidden one for which `leads` is true, such as reasoning: a
-/// provider refuses reasoning without the item that it led to.
+/// Hides each item that precedes a hidden item and satisfies `leads`, such as reasoning. A provider
+/// refuses reasoning without the item that it led to.
 pub(crate) fn hide_what_leads_to_hidden(hidden: &mut [bool], leads: impl Fn(usize) -> bool) {
     let mut next = false;
     for at in (0..hidden.len()).rev() {

@@ -12,7 +12,7 @@ pub struct SseEvent {
     pub data: String,
 }
 
-/// Parses bytes to events. Holds at most `limit` bytes of an unfinished event.
+/// Parses bytes into events. Buffers at most `limit` bytes of an unfinished event.
 #[derive(Clone, Debug)]
 pub struct SseParser {
     line: Vec<u8>,
@@ -88,7 +88,7 @@ impl SseParser {
                 }
                 None => self.data = Some(value.to_string()),
             },
-            // Comments are not counted: a stream may send any number of keepalives.
+            // Comments and ignored fields do not count: a stream may send any number of keepalives.
             _ => self.held = self.held.saturating_sub(bytes.len()),
         }
         Ok(())
@@ -100,9 +100,9 @@ pub fn keepalive() -> &'static [u8] {
     b": keepalive\n\n"
 }
 
-/// Encodes one frame. `data` is JSON text, in which a line break can only be white space: it
-/// becomes a blank, since not every client joins several `data:` lines. The event's name may come
-/// from the provider's JSON; a line break in it would begin another frame.
+/// Encodes one event, and replaces line breaks by blanks. `data` is JSON text, in which a line
+/// break can only be white space, and not every client joins several `data:` lines. The event's
+/// name may come from the provider's JSON; with a line break, it could forge another event.
 pub fn frame(event: Option<&str>, data: &str) -> String {
     fn in_one_line(text: &str) -> impl Iterator<Item = char> {
         text.chars().map(|c| match c {

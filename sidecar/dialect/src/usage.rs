@@ -19,7 +19,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Combines each count of both by `join`.
+    /// Combines each pair of counts with `join`.
     fn with(self, other: Self, join: fn(u64, u64) -> u64) -> Self {
         Self {
             prompt_tokens: join(self.prompt_tokens, other.prompt_tokens),
@@ -65,7 +65,7 @@ impl Names {
         }
     }
 
-    /// Returns the usage object with these counts; other members stay the last reply's.
+    /// Returns the usage object `raw` with these counts. Its other members stay unchanged.
     pub(crate) fn write(&self, raw: Option<&str>, usage: Usage) -> Result<String, DialectError> {
         let total = usage.prompt_tokens.saturating_add(usage.completion_tokens);
         let raw = with_members(
@@ -89,7 +89,7 @@ impl Names {
     }
 }
 
-/// Returns a count of the object `of`.
+/// Returns the count `key` of the member `of`, or 0.
 pub(crate) fn detail(raw: &str, of: &str, key: &str) -> u64 {
     scan_object(raw, "usage")
         .ok()
@@ -97,7 +97,8 @@ pub(crate) fn detail(raw: &str, of: &str, key: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// Returns the object `of` with each count that it has or that is not zero.
+/// Returns the usage object with `counts` set in its member `of`. A zero is set only in place of an
+/// existing count.
 pub(crate) fn with_details(
     raw: &str,
     of: &str,
@@ -112,7 +113,7 @@ pub(crate) fn with_details(
     with_members(raw, &[(of, with_members(details, &set)?)])
 }
 
-/// Returns each count that `raw` has or that is not zero.
+/// Returns the counts to set in `raw`: all that are not zero, and those that `raw` already has.
 pub(crate) fn counted<'k>(
     raw: &str,
     counts: &[(&'k str, u64)],

@@ -1,4 +1,4 @@
-//! The parts of bodies that the mediator uses, independent of a dialect.
+//! The parts of requests and replies that the mediator uses, in one form for all dialects.
 //!
 //! Each dialect's module reads them. Not here: the bodies themselves ([`crate::Request`],
 //! [`crate::Reply`]) and the edits.
@@ -36,7 +36,7 @@ pub enum ToolChoice {
 }
 
 impl ToolChoice {
-    /// Returns the tools that the choice names; they must exist.
+    /// Returns the tools that the choice names. Each must be a tool of the runner or a managed one.
     pub fn names(&self) -> &[String] {
         match self {
             ToolChoice::Named(name) => std::slice::from_ref(name),
@@ -82,9 +82,9 @@ pub enum CallKind {
 /// The result of one call, as the content of one JSON string. Calls are referred to by index, since
 /// some servers send no ids, or repeat one.
 ///
-/// A result consists of this string alone: for any two results, the next requests differ in this
-/// string only, in every dialect. Hence Anthropic's `is_error` is not set; the result says whether
-/// the call succeeded, in a form that models of every dialect read.
+/// In every dialect, this string is the only part of the next request that depends on the result.
+/// So Anthropic's `is_error` is never set. Instead, the string tells the model whether the call
+/// succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolResult {
     /// Index in [`crate::Reply::calls`].
@@ -93,7 +93,7 @@ pub struct ToolResult {
 }
 
 /// The content of a history item, without the details that runners change when they store it: order
-/// of keys, white space, `null` against `""`, thinking blocks, cache marks.
+/// of keys, white space, `null` or `""`, thinking blocks, `cache_control`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryItem {
     pub role: String,
@@ -121,7 +121,7 @@ pub enum HistoryPart {
 pub(crate) enum Treatment {
     /// Sent at once, unless events are held.
     Plain,
-    /// Continues a part that was opened already: sent at once.
+    /// Continues a part whose beginning the runner has got: sent at once.
     Continuation,
     /// Begins or continues a call: held.
     Call,

@@ -15,12 +15,13 @@ pub fn tokens(json: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let token = token(json.as_bytes(), at)?;
         at = token.end;
-        // A token ends before or after an ASCII character, or with the text.
+        // Each token ends next to an ASCII character or at the end of the text, so never inside a
+        // character.
         Some(&json[token])
     })
 }
 
-/// The token that begins at `start`, or `None` at the end of the text.
+/// Returns the token that begins at `start`, or `None` at the end of the text.
 pub fn token(text: &[u8], start: usize) -> Option<Range<usize>> {
     let rest = text.get(start..)?;
     let length = match rest.first()? {

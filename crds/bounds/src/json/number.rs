@@ -39,7 +39,7 @@ fn significant(number: &str) -> (bool, String, i64) {
     if value.is_empty() {
         return (false, String::new(), 0);
     }
-    // An exponent with more digits is 0 or infinite as a float, and never equal.
+    // With an exponent that does not fit, the float is 0 or infinite, and never has the same value.
     let exponent = exponent
         .unwrap_or(i64::MAX)
         .saturating_sub(fraction.len() as i64)

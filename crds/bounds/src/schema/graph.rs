@@ -1,5 +1,5 @@
-//! A schema as a graph: each node's edges to schemas for the same value and for children of it, and
-//! the cost of its own keywords.
+//! A schema as a graph: each node has edges to the schemas for the same value and for the value's
+//! children, and the cost of its own keywords.
 //!
 //! A node that is reached on `n` paths is evaluated `n` times, and references make `n` grow
 //! exponentially from few bytes. So evaluations are counted on the value before the validator runs:
@@ -78,9 +78,9 @@ pub(super) struct Patterns {
 struct Node {
     /// Values and names that one evaluation may compare.
     listed: u64,
-    /// Cost for each byte of a text, in fractions of an evaluation.
+    /// Cost of each byte of a text; `BYTES_OF_AN_EVALUATION` units are one evaluation.
     text: u64,
-    /// Cost for each byte of a member's name, in fractions of an evaluation.
+    /// Cost of each byte of a member's name, in the same unit.
     names: u64,
     same: Vec<usize>,
     /// Number of times that the validator visits `same`.
@@ -205,7 +205,7 @@ impl Graph {
                     .fold(0, u64::saturating_add);
                 known[node] = Some(below.saturating_add(1 + self.nodes[node].listed));
             } else if known[node].is_none() {
-                // Represents the node while the nodes below it lead back to it.
+                // Counts the node as 1 where the nodes below it lead back to it.
                 known[node] = Some(1);
                 stack.push((node, true));
                 stack.extend(self.nodes[node].edges().map(|edge| (edge, false)));
@@ -221,7 +221,8 @@ impl Graph {
         Some(fuel - left)
     }
 
-    /// Recurses at most `MAX_CHAIN` deep at each level of the value, whose depth its parser bounds.
+    /// Subtracts the evaluations on a value from `fuel`. `None` if there are more. Recurses at most
+    /// `MAX_CHAIN` deep at each level of the value, whose depth its parser bounds.
     fn burn(&self, node: usize, value: &Value, fuel: &mut u64) -> Option<()> {
         let node = &self.nodes[node];
         let own = match value {
@@ -265,7 +266,7 @@ impl Graph {
         Some(())
     }
 
-    /// Like `burn`, for a member's name.
+    /// Does the same as `burn` for a member's name.
     fn burn_name(&self, node: usize, name: &str, fuel: &mut u64) -> Option<()> {
         let node = &self.nodes[node];
         let own = over_bytes(name, node.text);
@@ -443,7 +444,7 @@ fn names_integer(kind: &Value) -> bool {
     }
 }
 
-/// Counts the values in a value. Its depth is bounded already.
+/// Counts a value and all values in it. `MAX_DEPTH` bounds the recursion.
 fn size(value: &Value) -> u64 {
     match value {
         Value::Array(items) => items.iter().map(size).fold(1, u64::saturating_add),

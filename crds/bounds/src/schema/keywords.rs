@@ -98,7 +98,7 @@ const SCHEMAS: [&str; 12] = [
 ];
 /// Keywords whose value is a list of schemas.
 const SCHEMA_LISTS: [&str; 5] = ["allOf", "anyOf", "items", "oneOf", "prefixItems"];
-/// Keywords whose value has schemas by name.
+/// Keywords whose value maps names to schemas.
 const SCHEMAS_BY_NAME: [&str; 6] = [
     "$defs",
     "definitions",
@@ -114,7 +114,8 @@ pub fn keywords() -> impl Iterator<Item = &'static str> {
     by_type.chain(&OF_OBJECTS).chain(&OF_ALL).copied()
 }
 
-/// Returns the type whose values a keyword limits, as `type` names it; `None`: values of all types.
+/// Returns the name of the type whose values a keyword limits. `None` if the keyword is for all
+/// types.
 pub fn limited_type(keyword: &str) -> Option<&'static str> {
     let of = |keywords: &[&str]| keywords.contains(&keyword);
     match () {
@@ -134,8 +135,8 @@ pub struct UnknownKeyword {
     pub name: String,
 }
 
-/// Returns the members that are no keywords, except those of vendors (`x-`), at most `limit`. The schema
-/// is within the bounds of this module.
+/// Returns at most `limit` members that are no keywords. Members of vendors (`x-`) are left out.
+/// The schema must be within the bounds of [`crate::schema`].
 pub fn unknown_keywords(schema: &Value, limit: usize) -> Vec<UnknownKeyword> {
     let mut found = Vec::new();
     let mut waiting = vec![(String::new(), schema)];
@@ -176,8 +177,8 @@ fn child(pointer: &str, name: &str) -> String {
     format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Returns the first keyword of `limits` that limits none of the types of `schema`, with the type that
-/// it is for.
+/// Returns the first keyword of `limits` that is for none of the types of `schema`, and the type
+/// that the keyword is for.
 pub fn other_type<'l>(
     limits: &'l Map<String, Value>,
     schema: &Map<String, Value>,

@@ -4,10 +4,10 @@
 //! references and patterns. [`Validator::read`] builds the validator, whose memory those counts
 //! bound. [`Validator::check`] counts the evaluations on a value before they are made.
 //!
-//! The bounds follow the validator's library. It stores the path of each node as a text of its own;
-//! builds the target of a reference once; builds an engine for each pattern; recurses along
-//! references, which can lead back into the schema at each level of a value; and collects all errors,
-//! also those of each branch of an `anyOf`, before it formats one of them.
+//! The bounds follow the costs of the library, `jsonschema`. It stores the path of each node as a
+//! separate string, builds the target of a reference once, and builds an engine for each pattern.
+//! It recurses along references, which can lead back into the schema at each level of a value. It
+//! collects all errors, also those of each branch of an `anyOf`, before it formats one of them.
 
 use jsonschema::PatternOptions;
 use parking_lot::Mutex;
@@ -34,34 +34,37 @@ pub const MAX_NODES: usize = 8192;
 pub const MAX_DEPTH: usize = 48;
 /// Limits the bytes of all nodes' paths together: a few long names above many nodes add up.
 pub const MAX_PATH_BYTES: usize = 4 * 1024 * 1024;
-/// Limits the schemas that apply to one value one after another, through references, `allOf` and
-/// similar keywords. The validator recurses once for each, at each level of the value.
+/// Limits the chain of schemas that apply to one value through references, `allOf` and similar
+/// keywords. The validator recurses once for each link of the chain, at each level of the value.
 pub const MAX_CHAIN: usize = 32;
-/// Limits the nodes after every reference is followed.
+/// Limits the nodes of a schema with all references expanded.
 pub const MAX_EXPANDED: u64 = 100_000;
 
 /// Limits the evaluations of one check; each takes some tens of nanoseconds.
 pub const MAX_EVALUATIONS: u64 = 5_000_000;
-/// Limits the evaluations of a check with a detailed error; beyond it the error is generic.
+/// Limits the evaluations of a check whose error names the violations. Beyond it, the error is
+/// generic.
 const MAX_WORDED: u64 = 20_000;
-/// Limits a text that `format: regex` parses as a regular expression, which is not linear.
+/// Limits the bytes of a text that `format: regex` parses as a regular expression. That parser is
+/// not linear.
 const MAX_REGEX_FORMAT: usize = 4096;
 
-/// Upper bound of the bytes of an engine, without its pattern: itself, its caches in both
-/// directions, and 256 KiB of visited positions.
+/// Upper bound of the memory of a pattern's engine without its states, in bytes: the engine itself,
+/// its caches in both directions, and 256 KiB of visited positions.
 const PATTERN_BYTES: usize = 8 * 1024 + 2 * ENGINE_CACHE_BYTES + 256 * 1024;
-/// Upper bound of the bytes for each state of an engine, with the threads of a match.
+/// Upper bound of the memory of one state of an engine, in bytes, with its threads during a match.
 const STATE_BYTES: usize = 1024;
 
 /// Limits the bytes of a schema that a message quotes.
 const MAX_SHOWN: usize = 200;
 
-/// Locked while a schema is read and built: that takes some megabytes, which many threads must not
-/// allocate at once.
+/// Locked while a schema is read and its validator is built. That takes some megabytes, which many
+/// threads must not allocate at the same time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Checks a schema by all rules: the bounds of this module, and the library's check that each
-/// keyword has a valid value. The validator is built for that and dropped.
+/// keyword has a valid value. The library checks while it builds a validator, which is then
+/// dropped.
 pub fn check(text: &str) -> Result<Value, Defect> {
     let _turn = ONE_AT_A_TIME.lock();
     let schema = Schema::read(text)?;
@@ -76,7 +79,7 @@ pub struct Defect {
     pub kind: DefectKind,
     /// JSON pointer into the schema; empty for the whole schema.
     pub pointer: String,
-    /// The fault and its cure, printed after the name of the place.
+    /// The fault and its cure. It continues a sentence that begins with the name of the place.
     pub message: String,
 }
 
@@ -149,7 +152,7 @@ impl Schema {
         })
     }
 
-    /// Upper bound of the bytes of the built validator.
+    /// Returns an upper bound of the validator's memory, in bytes.
     pub fn weight(&self) -> usize {
         self.weight
     }
@@ -208,7 +211,7 @@ impl Validator {
         })
     }
 
-    /// Upper bound of the bytes of the validator.
+    /// Returns an upper bound of the validator's memory, in bytes.
     pub fn weight(&self) -> usize {
         self.weight
     }
@@ -218,19 +221,21 @@ impl Validator {
         self.graph.compares_numbers()
     }
 
-    /// Returns an upper bound of the evaluations on this value; counting stops at
+    /// Returns an upper bound of the evaluations on this value, or `None` if it exceeds
     /// `MAX_EVALUATIONS`.
     pub fn evaluations(&self, value: &Value) -> Option<u64> {
         self.graph.evaluations(value, MAX_EVALUATIONS)
     }
 
-    /// Returns true if a value fits; false if the check would take too long.
+    /// Returns true if the value fits the schema. Returns false also if the check would take too
+    /// long.
     pub fn accepts(&self, value: &Value) -> bool {
         self.evaluations(value).is_some() && self.library.is_valid(value)
     }
 
-    /// Checks a value, and names what it violates. The library collects all errors, each with its
-    /// path, before it returns one, so it is asked for them only if they are few enough.
+    /// Checks a value, and returns its violations. The library collects all errors, each with its
+    /// path, before it returns one. So they are requested only if they fit into the bounds on
+    /// evaluations and memory.
     pub fn check(&self, value: &Value) -> Result<(), Rejection> {
         let evaluations = self.evaluations(value).ok_or(Rejection::TooLarge)?;
         if self.library.is_valid(value) {
@@ -246,7 +251,7 @@ impl Validator {
     }
 }
 
-/// The message for more patterns than a schema may have.
+/// Returns the defect of a schema with too many patterns, or with too many states in them.
 fn too_many_patterns() -> Defect {
     Defect::of_schema(
         DefectKind::Pattern,

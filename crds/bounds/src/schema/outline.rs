@@ -1,5 +1,5 @@
-//! Facts about a schema that need no knowledge of its keywords: nodes, depth, paths, and that every
-//! reference stays in the document and counts from its root.
+//! The first pass over a schema: limits its nodes, depth and paths, and accepts a reference only if
+//! it is a path from the root of the same document.
 
 use serde_json::Value;
 
@@ -109,7 +109,7 @@ impl Outline {
     }
 }
 
-/// Accepts a reference only by its path from the root.
+/// Accepts a reference only if it is a path from the root.
 fn check_target(target: &str, at: &Path) -> Result<(), Defect> {
     if !target.starts_with('#') {
         return Err(Defect::new(

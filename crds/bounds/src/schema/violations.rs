@@ -1,5 +1,5 @@
-//! The violations of a schema by one value, in words that quote names of arguments and rules of the
-//! schema, and never a value.
+//! The violations of a schema by one value. The messages quote names of arguments and rules of the
+//! schema, never a value.
 
 use jsonschema::ValidationError;
 use serde_json::Value;
@@ -12,10 +12,10 @@ use crate::json::pointer::field_path;
 const MAX_NAMED: usize = 5;
 /// Limits the bytes of an argument's path in a message.
 const MAX_PATH: usize = 64;
-/// Bytes that stay free for the number of violations that are not named.
+/// Bytes reserved for the number of violations that a message does not name.
 const ROOM_FOR_MORE: usize = 24;
 
-/// Upper bound of the bytes of an error of the library, without its path in the value.
+/// Upper bound of the memory of one error of the library, in bytes, without its path in the value.
 const ERROR_BYTES: u64 = 512;
 /// Limits the bytes of all errors of one check: the library collects them before it returns one.
 const MAX_ERROR_BYTES: u64 = 16 * 1024 * 1024;
@@ -32,7 +32,7 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// A violation by the whole value, of no rule that could be named.
+    /// Creates a violation by the whole value, without the name of a rule.
     pub(super) fn unlocated(message: &str) -> Self {
         Self {
             message: message.to_owned(),
@@ -77,9 +77,10 @@ impl From<Violation> for Violations {
 }
 
 impl Violations {
-    /// Reads the library's errors, sorted by the place in the value, then by the rule. `None` without an error.
+    /// Reads the library's errors, sorted by the place in the value, then by the rule. `None` if
+    /// there are no errors.
     pub(super) fn read(mut errors: Vec<ValidationError<'_>>) -> Option<Self> {
-        // Stable: names that one `required` misses stay in its order.
+        // The sort is stable: missing names of one `required` stay in the order of its list.
         errors.sort_by(|one, other| {
             let place = one.instance_path().cmp(other.instance_path());
             place.then_with(|| one.schema_path().cmp(other.schema_path()))
@@ -93,7 +94,7 @@ impl Violations {
         })
     }
 
-    /// Puts a violation before these, in the place of one of the same rule.
+    /// Adds a violation at the front, and removes the named violations of the same rule.
     pub fn preceded_by(self, first: Violation) -> Self {
         let others = std::iter::once(self.first).chain(self.next);
         let others: Vec<Violation> = others.filter(|it| it.rule != first.rule).collect();
@@ -111,7 +112,7 @@ impl Violations {
         std::iter::once(&mut self.first).chain(&mut self.next)
     }
 
-    /// The violations that fit into `bytes` bytes, and the number of the others.
+    /// Returns the messages that fit into `bytes` bytes, and the number of the other violations.
     pub fn words(&self, bytes: usize) -> String {
         let count = 1 + self.next.len() + self.more;
         let mut text = cut(&self.first.message, bytes).into_owned();
@@ -136,15 +137,15 @@ impl Violations {
     }
 }
 
-/// Returns whether the errors of a check with so many evaluations of this value may be collected.
-/// Each has a copy of its path in the value.
+/// Returns true if the library may collect the errors of a check with this number of evaluations.
+/// Each error has a copy of its path in the value.
 pub(super) fn can_be_collected(evaluations: u64, value: &Value) -> bool {
     let each = ERROR_BYTES + longest_path(value);
     evaluations.saturating_mul(each) <= MAX_ERROR_BYTES
 }
 
-/// Upper bound of the bytes of a JSON pointer into the value. Recurses as deep as the value, whose
-/// parser bounds it.
+/// Returns an upper bound of the bytes of a JSON pointer into the value. Recurses as deep as the
+/// value nests, which its parser bounds.
 fn longest_path(value: &Value) -> u64 {
     // A slash and 20 digits.
     const INDEX: u64 = 21;
@@ -157,7 +158,7 @@ fn longest_path(value: &Value) -> u64 {
             .unwrap_or_default(),
         Value::Object(members) => members
             .iter()
-            // `~` and `/` have two characters in a pointer.
+            // `~` and `/` take two characters in a pointer.
             .map(|(name, member)| 1 + 2 * name.len() as u64 + longest_path(member))
             .max()
             .unwrap_or_default(),
@@ -168,7 +169,7 @@ fn longest_path(value: &Value) -> u64 {
 mod tests {
     use super::*;
 
-    /// Violations of rules with the names of their messages.
+    /// Builds violations. Each breaks a rule that has the name of its message.
     fn violations(messages: &[&str]) -> Violations {
         let violation = |message: &str| Violation {
             rule: format!("/{message}"),

@@ -1,5 +1,5 @@
-//! Texts for people: long texts are cut, long lists end in a count, nouns agree with their number,
-//! and an error is shown with its causes.
+//! Formats texts for people: cuts long texts, ends long lists in a count, makes nouns agree with
+//! their number, and shows an error with its causes.
 
 pub mod shown;
 
@@ -21,7 +21,7 @@ pub fn cut(text: &str, bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{mark}", &text[..end]))
 }
 
-/// A number with its noun: "1 tool", "2 tools", "2 losses".
+/// Formats a number with its noun: "1 tool", "2 tools", "2 losses".
 pub fn count(number: usize, noun: &str) -> String {
     let ending = match number {
         1 => "",
@@ -31,12 +31,12 @@ pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{ending}")
 }
 
-/// At most `most` names, and the number of the others: "a, b and 3 more".
+/// Formats at most `most` names, and the number of the others: "a, b and 3 more".
 pub fn listed<T, N>(names: N, most: usize) -> String
 where
     T: Display,
     N: IntoIterator<Item = T>,
-    // The length is known, so names that are not shown take no work.
+    // With a known length, the names that are not shown are never formatted.
     N::IntoIter: ExactSizeIterator,
 {
     let names = names.into_iter();
@@ -49,8 +49,8 @@ where
     }
 }
 
-/// An error with all its causes: "the record cannot be written: No space left on device". A log
-/// line shows an error with this function, since `to_string` omits the causes.
+/// Formats an error with all its causes: "the record cannot be written: No space left on device". A
+/// log line shows an error with this function, since `to_string` omits the causes.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let errors = iter::successors(Some(error), |error| (*error).source());
     let texts: Vec<String> = errors.map(ToString::to_string).collect();

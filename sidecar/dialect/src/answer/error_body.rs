@@ -18,7 +18,7 @@ pub fn error_body(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
     error_json(dialect, error).into_bytes()
 }
 
-/// Encodes an error after a stream began, and the end of the stream.
+/// Encodes an error for a stream that has begun, and the end of the stream.
 ///
 /// The `error` event of Anthropic and of the Responses API ends the stream itself: Anthropic's SDKs
 /// raise on it, OpenAI's pass it on, and no further event is defined.
@@ -30,13 +30,13 @@ pub fn error_events(dialect: Dialect, error: ErrorShape<'_>) -> Vec<u8> {
             out
         }
         Dialect::AnthropicMessages => sse::frame(Some("error"), &error_json(dialect, error)),
-        // The mediator sends no other event before it.
+        // 0, because the mediator sends no other event before this one.
         Dialect::OpenaiResponses => responses_error(error, 0),
     }
     .into_bytes()
 }
 
-/// Encodes the error as the event with this number.
+/// Encodes an error event of the Responses API. `number`: its sequence number.
 pub(crate) fn responses_error(error: ErrorShape<'_>, number: u64) -> String {
     sse::frame(
         Some("error"),
@@ -86,7 +86,7 @@ fn openai_type(status: u16) -> &'static str {
     }
 }
 
-/// Anthropic's closed vocabulary.
+/// Returns an error type from Anthropic's closed list.
 fn anthropic_type(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",

@@ -5,12 +5,12 @@
 //! was a hidden round ([`Live::hide`]), the held events are dropped; if it is the answer
 //! ([`Live::end`]), they are sent.
 //!
-//! Text of a hidden round before its calls cannot be taken back: it is the beginning of the
-//! runner's answer. [`Live::answer`] returns that answer as the runner assembles it, so that the next
-//! request can be recognized.
+//! The text of a hidden round before its calls (the preamble) cannot be taken back, so it becomes
+//! the beginning of the runner's answer. [`Live::answer`] returns that answer as the runner
+//! assembles it, so that the next request can be recognized.
 //!
-//! The runner sees one reply: id and model of the first one, blocks and items numbered
-//! consecutively, and one end with the usage of all.
+//! The runner sees one reply: with the id and model of the first one, blocks and items that are
+//! numbered consecutively, and one end with the total usage.
 
 use super::error_body::{error_events, responses_error};
 use crate::view::Treatment;
@@ -39,7 +39,7 @@ enum Form {
 }
 
 impl Live {
-    /// `limit`: the bytes of one reply, and of all events that are sent to the runner.
+    /// `limit`: maximum bytes of one reply, and of all events that are sent to the runner.
     pub fn new(request: &Request, limit: usize) -> Self {
         let dialect = request.dialect();
         let form = match dialect {
@@ -95,7 +95,7 @@ impl Live {
         Reassembly::usage(self.current.events(), self.current.dialect())
     }
 
-    /// Ends the reply as a hidden round; another one follows.
+    /// Ends the reply as a hidden round; another reply follows.
     pub fn hide(&mut self, reply: &Reply) -> Result<String, DialectError> {
         let mut out = String::new();
         self.has_sent_hidden |= self.form.has_sent();

@@ -15,8 +15,9 @@ pub struct AnswerBody {
 }
 
 /// Encodes the reply in the form that the runner asked for. `usage` is the turn's sum and replaces
-/// the reply's own; `None` keeps the reply's own. Every other byte of a JSON answer is the model's;
-/// a stream carries the same content in the dialect's events.
+/// the reply's own; `None` keeps the reply's own. A JSON answer otherwise keeps the model's bytes,
+/// except that a legacy runner gets `function_call`, and that the Responses API's copies of request
+/// fields are restored. A stream carries the same content in the dialect's events.
 pub fn answer(
     request: &Request,
     reply: &Reply,
@@ -62,8 +63,8 @@ pub fn stored_items(request: &Request, reply: &Reply) -> Result<Vec<String>, Dia
     }
 }
 
-/// Returns an empty, protocol-valid answer that ends a turn without another model call: the reply
-/// with the last call, without its calls and text.
+/// Returns an empty, valid answer that ends a turn without another model call. It is built from
+/// `reply`, which made the last call, by removing calls and text.
 pub fn terminal_answer(reply: &Reply) -> Result<Reply, DialectError> {
     let text = reply.as_text();
     let empty = match reply.dialect() {

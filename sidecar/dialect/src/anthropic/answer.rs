@@ -21,7 +21,8 @@ pub(crate) fn stored(text: &str) -> Result<Vec<String>, DialectError> {
 }
 
 /// Replaces the content by one empty text, because clients read `content[0]`. When a runner sends
-/// it back, it is left out of the provider's request: providers refuse an empty text.
+/// the empty answer back, the mediator leaves it out of the provider's request: providers refuse an
+/// empty text.
 pub(crate) fn emptied(text: &str) -> Result<String, DialectError> {
     let nothing = json::object(&[("type", json::quote("text")), ("text", json::quote(""))]);
     let mut set = vec![

@@ -1,4 +1,4 @@
-//! Decodes messages of the history so that they can be recognized.
+//! Decodes messages of the history so that the mediator recognizes its earlier answers.
 
 use super::reply;
 use crate::json;

@@ -164,8 +164,8 @@ impl Block {
             set.extend(text.map(|text| (key, json::quote(&text))));
         }
         if let Some(input) = self.input.filter(|input| !input.is_empty()) {
-            // An input that the token limit cut becomes a string, which validation refuses. It is
-            // never executed as a part of the intended arguments.
+            // An input that was cut off at the token limit becomes a string, which validation
+            // refuses. So incomplete arguments are never executed.
             let whole = json::checked(&input).map_or(json::quote(&input), String::from);
             set.push(("input", whole));
         }

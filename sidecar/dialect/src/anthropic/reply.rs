@@ -103,7 +103,8 @@ pub(super) fn calls(content: &str) -> Result<Vec<(usize, RawCall)>, DialectError
     Ok(calls)
 }
 
-/// Returns the arguments as text. An input that the token limit cut is a JSON string of that text.
+/// Returns the arguments as text. An input that was cut off at the token limit is a JSON string
+/// that holds its text.
 fn arguments(input: &str) -> String {
     json::string(input).unwrap_or_else(|| input.to_string())
 }
@@ -118,7 +119,8 @@ pub(super) fn toolset(family: &str) -> String {
     format!("{family}_toolset")
 }
 
-/// Keeps only the given calls among the blocks, under their presented names.
+/// Drops the calls for which `keep` returns false (it gets a call's index), and writes the others
+/// under their presented names.
 pub(super) fn with_calls(
     content: &str,
     calls: &[(usize, RawCall)],
@@ -147,7 +149,7 @@ pub(super) fn with_calls(
         }
     }
     let kind = |at: usize| text_of(texts[at], "type");
-    // The provider sometimes writes a blank text, and refuses one in a request.
+    // The provider sometimes sends a blank text, but refuses it in a request.
     let blank = |at: usize| {
         kind(at).as_deref() == Some("text")
             && text_of(texts[at], "text").is_none_or(|text| text.trim().is_empty())
@@ -167,7 +169,7 @@ pub(super) const THINKING: &str = "thinking_tokens";
 pub(super) const CACHE_READ: &str = "cache_read_input_tokens";
 pub(super) const CACHE_WRITE: &str = "cache_creation_input_tokens";
 
-/// `input_tokens` does not include cached tokens.
+/// Reads a usage object, whose `input_tokens` do not include cached tokens.
 pub(super) fn usage(raw: &str) -> Usage {
     let (cache_read_tokens, cache_write_tokens) =
         (count_of(raw, CACHE_READ), count_of(raw, CACHE_WRITE));

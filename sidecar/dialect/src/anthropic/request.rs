@@ -36,7 +36,7 @@ pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectEr
     })
 }
 
-/// Type of the block that defines a tool among the messages.
+/// Type of a block's member `tool` that defines a tool among the messages.
 const INLINE: &str = "tool_definition";
 
 /// Returns the names of the tools that a message defines. The model may call them from that message
@@ -134,7 +134,8 @@ pub(crate) fn declaration(tool: &ToolDeclaration) -> String {
     ])
 }
 
-/// Keeps `disable_parallel_tool_use` if the provider accepts it.
+/// Returns the edited `tool_choice`. Keeps `disable_parallel_tool_use`, except with `none`, where
+/// the provider refuses it.
 fn edited_choice(
     text: &str,
     fields: &Object,
@@ -213,9 +214,8 @@ fn empty_answers(raw: &str) -> Result<Vec<usize>, DialectError> {
     Ok(empty)
 }
 
-/// Returns the index before which the context message is inserted: that of the last message that
-/// the user wrote. So it comes late, and never between a call and its results, which are a user
-/// message too.
+/// Returns the index of the last message that the user wrote, or the end. The context message goes
+/// before it: late, and never between a call and its results, which are a user message too.
 fn late(messages: &[&str]) -> usize {
     let own = |message: &&str| {
         super::history::read(message).is_ok_and(|item| {

@@ -47,7 +47,7 @@ pub(crate) fn events(text: &str, usage: Option<Usage>) -> Result<String, Dialect
     Ok(out.out)
 }
 
-/// The events after the last block.
+/// Returns the events after the last block.
 pub(super) fn ending(text: &str, usage: Option<Usage>) -> Result<Vec<SseEvent>, DialectError> {
     let body = Object::scan(text)?;
     let delta: Vec<(&str, String)> = ENDING
@@ -74,7 +74,7 @@ fn summed(text: &str, body: &Object, usage: Option<Usage>) -> Result<String, Dia
 
 /// Members of a message that are known only at its end.
 const ENDING: [&str; 4] = ["stop_reason", "stop_sequence", "stop_details", "container"];
-/// Known only at the end too, but a member of the event and not of its delta.
+/// A member that is known only at the end too, but belongs to the event and not to its delta.
 const CONTEXT: &str = "context_management";
 
 struct Events {

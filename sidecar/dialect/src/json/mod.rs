@@ -1,9 +1,9 @@
-//! Edits JSON in its source text: finds the positions of the parts, and changes only the edited
-//! ones.
+//! Edits JSON text in place: finds the positions of members and elements, and changes only the
+//! edited ones.
 //!
-//! An object or array is a list of *slots* (the text between its commas, white space
-//! included); an edit replaces, drops or adds slots, and every other byte stays. Values
-//! are scanned (the grammar is checked) but never built into a tree.
+//! An object or array is a list of *slots* (the text between its commas, white space included); an
+//! edit replaces, drops or adds slots, and leaves every other byte unchanged. Values are scanned
+//! (the grammar is checked) but never built into a tree.
 
 mod scan;
 
@@ -14,17 +14,17 @@ use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
-/// Limits the members of an object and the elements of an array: in memory, each takes more than
-/// the two bytes of `0,`.
+/// Limits the members of one object and the elements of one array. Each takes far more memory than
+/// its shortest text, the two bytes `0,`.
 pub(crate) const MAX_PARTS: usize = 100_000;
-/// Bytes reserved for keys, brackets and commas, which are not counted one by one.
+/// Extra capacity, in bytes, for keys, brackets and commas, which are not counted one by one.
 const ROOM: usize = 256;
 
-/// Position of one member of an object.
+/// A member of an object, with its byte ranges in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub key: SmolStr,
-    /// The text between the commas.
+    /// The range between the surrounding commas or brackets, white space included.
     pub slot: Range<usize>,
     pub value: Range<usize>,
 }
@@ -38,7 +38,7 @@ pub struct Object {
     open: usize,
 }
 
-/// Position of one element of an array.
+/// Byte ranges of an element of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub slot: Range<usize>,
@@ -52,7 +52,7 @@ pub struct Array {
     open: usize,
 }
 
-/// A change of a member's value.
+/// The edit of one member or element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T = String> {
     Keep,
@@ -78,7 +78,7 @@ impl Object {
         }
     }
 
-    /// Returns the text of the value; for a repeated key, of the last one.
+    /// Returns the text of a member's value. For a repeated key, the last value counts.
     pub fn get<'t>(&self, text: &'t str, key: &str) -> Option<&'t str> {
         self.member(key).map(|member| &text[member.value.clone()])
     }
@@ -96,8 +96,9 @@ impl Object {
             .map(|member| member.key.as_str())
     }
 
-    /// Returns the object's text with these members set, new ones at the end, and without the
-    /// `dropped` ones. `None` leaves a member unchanged.
+    /// Returns the object's text without the `dropped` members, and with the members of `set`
+    /// replaced or, if they are new, added at the end. A value of `None` leaves its member
+    /// unchanged.
     pub fn with(&self, text: &str, set: &[(&str, Option<String>)], dropped: &[&str]) -> String {
         let (mut added, mut longer) = (Vec::new(), 0);
         for (key, value) in set {
@@ -136,8 +137,8 @@ impl Object {
         self.edited(text, text.len(), change, added)
     }
 
-    /// Values are borrowed, because a whole history may be among them. `length`: size of the text
-    /// without the added members.
+    /// Borrows the new values, because one of them may be a whole history. `length`: expected bytes
+    /// of the result without the added members.
     fn edited<T: AsRef<str>>(
         &self,
         text: &str,
@@ -367,7 +368,7 @@ struct JsonBuilder {
 }
 
 impl JsonBuilder {
-    /// `length`: size of the result, as far as it is known.
+    /// `length`: expected bytes of the result, used as the capacity.
     fn open(head: &str, length: usize) -> Self {
         let mut out = String::with_capacity(length);
         out.push_str(head);
@@ -410,7 +411,8 @@ fn whole<'t, T>(
     Ok(found)
 }
 
-/// Positions of the first and the last non-blank character of a scanned text.
+/// Returns the positions of the outer brackets: the first and last byte that is not white space.
+/// The text must have been parsed.
 fn brackets(text: &str) -> (usize, usize) {
     let open = text.len() - text.trim_ascii_start().len();
     let close = text.trim_ascii_end().len() - 1;

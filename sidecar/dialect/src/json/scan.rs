@@ -1,11 +1,11 @@
 //! Finds the parts of an object or an array, in one pass over its text.
 //!
-//! A body is scanned at every hop, and most of it is the text of strings, which the scanner skips
-//! in blocks. It allocates only the list of parts.
+//! Every request and reply is scanned, and most of a body is the text of strings, so the scanner
+//! skips string bytes in blocks. Apart from long keys, it allocates only the list of parts.
 //!
 //! Invariant: this scanner finds exactly what `serde_json` finds. It returns `None` for a text that
-//! is not certainly valid (or nests deeper than a `u64` has bits); `serde_json` then reads the text
-//! and reports its own error.
+//! is not certainly valid, nests deeper than a `u64` has bits, or has too many parts. Then
+//! `serde_json` reads the text and reports its own error.
 
 use std::ops::Range;
 
@@ -23,8 +23,8 @@ pub(super) fn object(text: &str) -> Option<Object> {
     object_and_items(text, None).map(|(object, _)| object)
 }
 
-/// Also returns the elements of the member `array`, if it is an array; for a repeated key, of the
-/// last one.
+/// Scans an object. Also returns the elements of its member `array`, if that is an array. For a
+/// repeated key, the last value counts.
 pub(super) fn object_and_items(
     text: &str,
     array: Option<&str>,
@@ -77,7 +77,7 @@ pub(super) fn array(text: &str) -> Option<Array> {
     Some(Array { items, close, open })
 }
 
-/// Decodes a string; `None` also if it contains `\u`.
+/// Decodes a string. Returns `None` if it is invalid or contains `\u`, which `serde_json` decodes.
 pub(super) fn unescaped(raw: &str) -> Option<String> {
     let bytes = raw.as_bytes();
     if bytes.first() != Some(&b'"') {
@@ -105,7 +105,7 @@ pub(super) fn unescaped(raw: &str) -> Option<String> {
     }
 }
 
-/// Returns true if the text needs no escapes between quotes.
+/// Returns true if the text needs no escapes in a JSON string.
 pub(super) fn is_plain(text: &str) -> bool {
     special(text.as_bytes(), 0).is_none()
 }
@@ -189,7 +189,8 @@ impl<'t> Scan<'t> {
         self.expect(b':')
     }
 
-    /// Reads from after an array's opening bracket to after its closing one.
+    /// Reads the elements of an array. Begins after the opening bracket and consumes the closing
+    /// one.
     fn items(&mut self) -> Option<Vec<Item>> {
         let (mut items, mut start) = (Vec::new(), self.at);
         if self.take(b']') {
@@ -221,11 +222,12 @@ impl<'t> Scan<'t> {
         Some((start..self.at, Some(items)))
     }
 
-    /// Reads any value, whatever its nesting.
+    /// Reads any value that nests at most [`DEPTH`] deep, without recursion.
     fn value(&mut self) -> Option<Range<usize>> {
         self.skip_blank();
         let start = self.at;
-        // The open brackets, the innermost last; a set bit is an object.
+        // One bit for each open bracket, the innermost in the lowest bit; 1 is an object, 0 an
+        // array.
         let (mut objects, mut depth) = (0_u64, 0_u32);
         loop {
             let opened = match self.next()? {
@@ -334,7 +336,7 @@ impl<'t> Scan<'t> {
         }
     }
 
-    /// Reads from after the opening quote to after the closing one.
+    /// Reads a string. Begins after the opening quote and consumes the closing one.
     fn string(&mut self) -> Option<()> {
         loop {
             let end = special(self.bytes, self.at)?;
@@ -366,9 +368,10 @@ impl<'t> Scan<'t> {
 /// or a control character, which is invalid there.
 fn special(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
-    // Has no early exit, so that the compiler emits wide instructions.
+    // No early exit, so that the compiler emits SIMD instructions.
     let plain = |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | ends(*byte));
-    // Most runs are short, so they are searched word by word first.
+    // Most runs are short, so the first bytes are searched word by word before whole blocks are
+    // tested.
     let near = &rest[..rest.len().min(BLOCK)];
     if let Some(at) = in_words(near) {
         return Some(from + at);
@@ -429,8 +432,8 @@ mod tests {
         })
     }
 
-    /// Compared with `serde_json`, the scanner may give up more often, but never find anything
-    /// else.
+    /// The scanner may return `None` for text that `serde_json` accepts, but must never find
+    /// anything else.
     fn check(text: &str) {
         if let Some(found) = object(text) {
             assert_eq!(Some(found), object_by_serde(text).ok(), "{text}");

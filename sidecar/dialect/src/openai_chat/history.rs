@@ -1,4 +1,4 @@
-//! Decodes messages of the history so that they can be recognized.
+//! Decodes messages of the history so that the mediator recognizes its earlier answers.
 
 use super::{legacy, reply};
 use crate::json::{self, Array};
@@ -62,7 +62,8 @@ pub(crate) fn rename_calls(
     reply::with_calls(item, &calls, &all, rename)
 }
 
-/// Joins adjacent texts and drops empty ones, so that all forms of a content are equal.
+/// Joins adjacent texts and drops empty ones, so that the same content in different forms compares
+/// equal.
 fn content_parts(raw: &str) -> Result<Vec<HistoryPart>, DialectError> {
     if json::is_null(raw) {
         return Ok(Vec::new());

@@ -127,7 +127,7 @@ impl Chunks {
         self.head.iter().flatten().cloned()
     }
 
-    /// Returns the choice for the runner; `None` if nothing of it is left.
+    /// Returns the choice for the runner, or `None` if nothing is left to send.
     fn choice(&mut self, choice: &str) -> Result<Option<String>, DialectError> {
         let fields = scan_object(choice, "choices")?;
         let delta = self.delta(present(choice, &fields, "delta").unwrap_or("{}"))?;
@@ -205,7 +205,8 @@ fn first_choice<'t>(data: &'t str, chunk: &Object) -> Result<Option<&'t str>, Di
     }))
 }
 
-/// Encodes a piece of the single call for a runner of legacy `functions`.
+/// Returns the delta of the first call as a `function_call`, for a runner that uses legacy
+/// `functions`.
 fn legacy_call(calls: &str) -> Result<Option<String>, DialectError> {
     let array = Array::scan(calls)?;
     let Some(call) = array.texts(calls).next() else {

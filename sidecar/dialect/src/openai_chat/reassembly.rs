@@ -74,7 +74,8 @@ pub(crate) fn usage(events: &[SseEvent]) -> Usage {
         .unwrap_or_default()
 }
 
-/// Returns the names in a chunk's deltas. Servers send a call's name in its first delta.
+/// Returns the names of the calls that begin in a chunk. Servers send a call's name in its first
+/// delta.
 pub(crate) fn called(event: &SseEvent) -> Vec<String> {
     let chunk: Value = serde_json::from_str(&event.data).unwrap_or_default();
     let mut called = Vec::new();

@@ -68,8 +68,8 @@ pub(super) fn first_choice(text: &str) -> Result<&str, DialectError> {
         .ok_or(DialectError::Missing("choices[0]"))
 }
 
-/// Returns the message's calls. A missing id is empty. A server that still answers with
-/// `function_call` made one call.
+/// Returns the message's calls, or the single call of a legacy `function_call`. A missing id
+/// becomes empty.
 pub(super) fn calls(message: &str) -> Result<Vec<RawCall>, DialectError> {
     calls_of(message, &scan_object(message, "message")?)
 }
@@ -138,7 +138,7 @@ fn function(
     })
 }
 
-/// Returns the text, or the text parts joined.
+/// Returns the message's text. Several text parts are joined.
 pub(super) fn content(message: &str) -> Result<Option<String>, DialectError> {
     let fields = scan_object(message, "message")?;
     let Some(raw) = fields

@@ -77,7 +77,8 @@ fn usage_too(text: &str, fields: &Object, edits: &Edits) -> Result<Option<String
     with_members(options, &[("include_usage", "true".into())]).map(Some)
 }
 
-/// Appends our tools to the runner's; `None` if nothing changes.
+/// Returns the member `tools` with converted legacy functions and the managed tools at its end.
+/// `None` if nothing changes.
 fn declared_tools(
     text: &str,
     fields: &Object,
@@ -207,14 +208,14 @@ fn edited_messages(
     )))
 }
 
-/// Returns true for messages that precede the conversation.
+/// Returns true for a message of the system prompt, which precedes the conversation.
 fn is_system(message: &str) -> bool {
     let role = reply::role(message);
     matches!(role.as_deref(), Some("system" | "developer"))
 }
 
-/// Returns the index before which the context message is inserted: that of the last user message.
-/// So it comes late, and never between a call and its result.
+/// Returns the index of the last user message, or the end. The context message goes before it:
+/// late, and never between a call and its result.
 fn late(messages: &[&str]) -> usize {
     messages
         .iter()

@@ -34,7 +34,7 @@ pub(crate) fn events(
     Ok(out)
 }
 
-/// The first chunk, with the role and no text.
+/// Returns the first chunk, with the role and no text.
 pub(super) fn opening(request: &RequestView, text: &str) -> Result<String, DialectError> {
     let body = Object::scan(text)?;
     let chunk = Chunk::new(text, &body, request.include_usage);
@@ -128,7 +128,7 @@ fn role(message: &str) -> Result<String, DialectError> {
     ]))
 }
 
-/// One delta for each non-empty member; calls one by one.
+/// Returns one delta for each non-empty member except the role, and one for each call.
 fn deltas(message: &str) -> Result<Vec<String>, DialectError> {
     let fields = read::scan_object(message, "message")?;
     let mut deltas = Vec::new();

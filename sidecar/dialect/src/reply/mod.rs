@@ -41,9 +41,9 @@ impl Reply {
         })
     }
 
-    /// Gives an id to each call without one. `seed` is called only if there are such calls, and
-    /// must differ for each reply of a conversation, since providers accept an id only once. It has
-    /// letters and digits, at most 24.
+    /// Gives an id to each call without one. `seed` is called only if such a call exists. It
+    /// returns at most 24 letters and digits, which must differ for each reply of a conversation,
+    /// since providers accept an id only once.
     #[must_use]
     pub fn identified(mut self, seed: impl FnOnce() -> String) -> Self {
         if self.unnamed.is_empty() {
@@ -101,7 +101,8 @@ impl Reply {
     /// calls that have a result (in the reply's order; the others are hidden), then the results.
     /// `rename` returns the new name of a call.
     ///
-    /// Everything else of the message is kept, thinking blocks included.
+    /// The rest of the message stays, thinking blocks included, except parts that a provider would
+    /// refuse: blank texts, and reasoning directly before a hidden call.
     pub fn items(
         &self,
         results: &[ToolResult],

@@ -79,7 +79,7 @@ pub(crate) const REFUSED: [&str; 27] = [
     "user_config",
 ];
 
-/// Object fields whose members are checked as well.
+/// Fields whose nested members are checked as well.
 const WALKED: [&str; 8] = [
     "container",
     "function_call",
@@ -91,7 +91,7 @@ const WALKED: [&str; 8] = [
     "web_search_options",
 ];
 
-/// Checked members of those fields, at any depth.
+/// Names of members that are checked inside [`WALKED`] fields, down to [`MAX_DEPTH`].
 const MEMBERS: [&str; 23] = [
     "allowed_tools",
     "authorization",

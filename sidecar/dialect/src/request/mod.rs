@@ -1,4 +1,4 @@
-//! A runner's request: decoding, and encoding with the edits that are made before it goes to the model.
+//! A runner's request: decodes it, and encodes it for the model with [`Edits`] applied.
 
 pub mod fields;
 pub mod provider_tools;
@@ -44,7 +44,8 @@ impl Request {
     /// ambiguous field, a field that could bypass policy.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
         let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
-        // The history is most of a body: one pass finds the field and its items.
+        // The history is most of a body, so one pass finds the top-level fields and the history's
+        // items.
         let (fields, items) = Object::scan_into(&text, history_field(dialect))?;
         fields::unambiguous(&text, &fields)?;
         if let Some(member) = fields
@@ -122,15 +123,15 @@ impl Request {
         self.view.legacy_functions
     }
 
-    /// The messages (Responses: input items), each as its JSON text. A plain string as input is one
-    /// item.
+    /// Returns the messages (Responses: input items), each as its JSON text. An input that is a
+    /// plain string is one item.
     pub fn history(&self) -> impl ExactSizeIterator<Item = &str> {
         self.history.iter().map(|range| &self.text[range.clone()])
     }
 
-    /// Returns the body with `edits` applied and every other byte unchanged. Errors: tools are
-    /// added although a part of the conversation is stored elsewhere (`HeldElsewhere`), or the
-    /// answer would be fetched later (`FieldRefused`).
+    /// Returns the body with `edits` applied and every other byte unchanged. Errors: the edits add
+    /// tools, but the provider stores a part of the conversation (`HeldElsewhere`), or the runner
+    /// would fetch the answer later (`FieldRefused`).
     pub fn encode(&self, edits: &Edits) -> Result<Vec<u8>, DialectError> {
         let text = match self.dialect {
             Dialect::OpenaiChat => openai_chat::request::encode(&self.text, &self.fields, edits),
@@ -158,8 +159,9 @@ impl Request {
     }
 }
 
-/// Returns true if an item of the history may be (part of) a model's reply. Does not decode; may
-/// return true for other items, but never false for a reply whose role has no escapes.
+/// Returns true if an item of the history may belong to a model's reply. This cheap test does not
+/// decode the item: it may also return true for other items, and it misses a reply only if its role
+/// is written with escapes.
 pub fn may_be_reply(dialect: Dialect, item: &str) -> bool {
     match dialect {
         Dialect::OpenaiChat | Dialect::AnthropicMessages => item.contains("assistant"),
@@ -177,8 +179,8 @@ pub fn history_item(dialect: Dialect, item: &str) -> Result<HistoryItem, Dialect
     }
 }
 
-/// Returns the form in which a runner may refer to an item of a reply by id alone. `None` if the
-/// item has no id, or the dialect has no such form.
+/// Returns the reference that a runner may send in place of an item of a reply: the item's id
+/// alone. `None` if the item has no id, or the dialect has no references.
 pub fn reference(dialect: Dialect, item: &str) -> Option<String> {
     match dialect {
         Dialect::OpenaiChat | Dialect::AnthropicMessages => None,
@@ -186,7 +188,7 @@ pub fn reference(dialect: Dialect, item: &str) -> Option<String> {
     }
 }
 
-/// Renames the calls of an item; every other byte stays.
+/// Renames the calls of an item, and leaves every other byte unchanged.
 pub fn rename_calls(
     dialect: Dialect,
     item: &str,

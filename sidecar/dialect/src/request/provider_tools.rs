@@ -30,8 +30,8 @@ const URLS: [&str; 4] = ["audio_url", "file_url", "image_url", "video_url"];
 /// Members that hold a file's bytes; some gateways accept a url there.
 const BYTES: [&str; 2] = ["data", "file_data"];
 
-/// Limits the nesting of content blocks (in tool results and documents) that is read; deeper blocks
-/// are refused. Each level is one more pass over the bytes.
+/// Limits the nesting of content blocks (in tool results and documents) and of tool namespaces.
+/// Deeper ones are refused, because each level is one more pass over the bytes.
 const MAX_DEPTH: usize = 4;
 
 /// Refuses a request that makes the provider act by itself. Errors: `ProviderSide` with the first
@@ -148,7 +148,7 @@ fn is_runners(dialect: Dialect, kind: &str) -> bool {
 
 fn item(dialect: Dialect, raw: &str, path: &str) -> Option<String> {
     let object = Object::scan(raw).ok()?;
-    // Tools that an item of the history declares.
+    // An item of the history may declare tools.
     if dialect == Dialect::OpenaiResponses
         && let Some(found) = tools(dialect, raw, &object, &format!("{path}.tools"), 0)
     {
@@ -186,7 +186,7 @@ fn block(raw: &str, path: &str, depth: usize) -> Option<String> {
     if holds_remote(raw, &object) {
         return Some(path.to_owned());
     }
-    // Members with files and sounds in OpenAI's dialects.
+    // OpenAI's dialects put files and sounds into these members.
     for name in ["file", "input_audio"] {
         for inner in values(raw, &object, name) {
             if Object::scan(inner).is_ok_and(|object| holds_remote(inner, &object)) {
@@ -228,7 +228,8 @@ fn names_remote(raw: &str) -> bool {
     !json::is_null(raw) && !is_data(raw)
 }
 
-/// Returns true if a member for inline bytes has a url instead. Base64 has no colon.
+/// Returns true if a member for inline bytes holds a url instead. Base64 has no colon, so `://`
+/// shows a url.
 fn holds_remote(raw: &str, object: &Object) -> bool {
     BYTES.into_iter().any(|name| {
         values(raw, object, name).any(|raw| {
@@ -261,7 +262,8 @@ fn is_read_as(key: &str, name: &str) -> bool {
     if !key.bytes().all(is_plain) {
         return reads_as(key, name);
     }
-    // The rule of `reads_as`, and equal names, without an allocation: a body may have many keys.
+    // Decides like `reads_as`, and also accepts equal names. It does not allocate, since a body may
+    // have many keys.
     let (key, name) = (key.bytes(), name.bytes());
     let letters = |byte: &u8| *byte != b'_';
     let (key, name) = (key.filter(letters), name.filter(letters));

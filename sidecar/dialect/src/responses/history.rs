@@ -1,7 +1,7 @@
-//! Decodes items of the history so that they can be recognized.
+//! Decodes items of the history so that the mediator recognizes its earlier answers.
 //!
-//! Items of a reply have the assistant's role. Items that a runner may leave out when it stores a
-//! reply (reasoning, the provider's own calls) have no content.
+//! Items of a reply get the assistant's role. Items that a runner may leave out when it stores a
+//! reply (reasoning, the provider's own calls) get no content.
 
 use super::{item, reply};
 use crate::json;
@@ -101,7 +101,8 @@ fn history_item(role: &str, parts: Vec<HistoryPart>) -> HistoryItem {
     }
 }
 
-/// Joins adjacent texts and drops empty ones, so that all forms of a content are equal.
+/// Joins adjacent texts and drops empty ones, so that the same content in different forms compares
+/// equal.
 fn message_parts(content: &str) -> Result<Vec<HistoryPart>, DialectError> {
     if let Some(text) = json::string(content) {
         return Ok(text_part(text));

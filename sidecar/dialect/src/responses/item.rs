@@ -111,7 +111,7 @@ pub(super) fn declared(tool: &str) -> Result<Vec<String>, DialectError> {
     let kind = kind(tool);
     Ok(match kind.as_str() {
         "function" | "custom" => vec![text_of(tool, "name").ok_or(wrong)?],
-        // Calls have the tool's name, and the namespace in a member of their own.
+        // A call names only the tool; its namespace is in another member.
         "namespace" => {
             let inner = fields.get(tool, "tools").unwrap_or("[]");
             let inner: Vec<String> = json::Array::scan(inner)

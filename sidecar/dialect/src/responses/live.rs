@@ -22,9 +22,9 @@ pub(crate) struct Items {
     done: Vec<String>,
     /// Number of items that were sent to the runner, which is the index of the next one.
     items: u64,
-    /// Index of each of this reply's items among all items.
+    /// Maps an item's index in the current reply to its index in the runner's response.
     places: HashMap<u64, u64>,
-    /// Indexes of the items that were added and are not done.
+    /// Indexes, in the runner's response, of the items that were added and are not done.
     open: BTreeSet<u64>,
 }
 
@@ -97,7 +97,7 @@ impl Items {
         }))
     }
 
-    /// Keeps the items of this reply that were sent; ends those that are not done.
+    /// Keeps the items of this reply that were sent, and ends those that are still open.
     pub(crate) fn close(&mut self, text: &str) -> Result<Vec<SseEvent>, DialectError> {
         let output = reply::output(text)?;
         let array = scan_array(output, "output")?;

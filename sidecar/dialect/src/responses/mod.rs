@@ -6,9 +6,9 @@
 //! place.
 //!
 //! With managed tools, the whole conversation must be in the body, because only the mediator has
-//! the hidden rounds. So a request that refers to state at the provider (`previous_response_id`,
-//! `conversation`, `prompt`) or is to be fetched later (`background`) is refused. Without managed
-//! tools it passes. `store` stays unchanged.
+//! the hidden rounds. So the mediator refuses a request that refers to state at the provider
+//! (`previous_response_id`, `conversation`, `prompt`), or whose answer would be fetched later
+//! (`background`). Without managed tools, such a request passes. `store` stays unchanged.
 
 pub(crate) mod answer;
 pub(crate) mod history;

@@ -38,7 +38,8 @@ pub(crate) fn whole(events: &[SseEvent]) -> Result<String, DialectError> {
     Err(DialectError::StreamCut)
 }
 
-/// Adds the items, which some servers leave out of the last event.
+/// Adds the finished items to a response without output: some servers leave them out of the last
+/// event.
 fn ended(response: &str, mut done: Vec<(u64, String)>) -> Result<String, DialectError> {
     let fields = scan_object(response, "response")?;
     let output = present(response, &fields, "output").unwrap_or("[]");

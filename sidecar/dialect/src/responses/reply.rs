@@ -48,7 +48,8 @@ pub(crate) fn items(
     let mut hidden = vec![false; texts.len()];
     for (nth, (at, call)) in calls.iter().enumerate() {
         let answered = results.iter().any(|result| result.call == nth);
-        // A call that only the runner can answer would have no result.
+        // A call that only the runner can answer is hidden too, since no result can be encoded for
+        // it.
         hidden[*at] = !answered || call.answer == Answer::RunnersOwn;
     }
     hide_what_leads_to_hidden(&mut hidden, |at| item::kind(texts[at]) == "reasoning");

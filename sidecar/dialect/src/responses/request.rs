@@ -58,8 +58,8 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
     }
     let set = [
         ("model", Some(json::quote(&edits.model))),
-        // The document is no item of the input: a stored conversation would get one more copy with
-        // each request.
+        // The document goes here, not into the input: a stored conversation would get one more copy
+        // with each request.
         (
             "instructions",
             with_document(text, fields, "instructions", edits)?,
@@ -155,8 +155,8 @@ fn edited_input(
     edited_history(&raw, edits, late, |_| false).map(Some)
 }
 
-/// Drops reasoning that is referred to by id alone: a provider that does not store it refuses the
-/// request.
+/// Drops the inserted reasoning items that have only an id. A provider that did not store them
+/// would refuse the request.
 fn unstored(edits: &Edits) -> Edits {
     let has_content = |item: &String| {
         let encrypted = || text_of(item, "encrypted_content");
@@ -170,8 +170,8 @@ fn unstored(edits: &Edits) -> Edits {
     edits
 }
 
-/// Returns the index before which the context message is inserted: that of the last user message.
-/// So it comes late, and never between a call and its result.
+/// Returns the index of the last user message, or the end. The context message goes before it:
+/// late, and never between a call and its result.
 fn late(items: &[&str]) -> usize {
     items
         .iter()

@@ -62,7 +62,7 @@ pub(super) fn event(name: &str, number: u64, members: &[(&str, String)]) -> SseE
     }
 }
 
-/// The response before it has content.
+/// Returns the response for the opening events: in progress, without output.
 fn opened(response: &str) -> Result<String, DialectError> {
     let fields = Object::scan(response)?;
     let mut set = vec![
