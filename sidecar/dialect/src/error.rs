@@ -1,7 +1,7 @@
 //! The errors of decoding and encoding requests, replies and streams.
 
-/// A request, reply or stream that cannot be decoded or is refused. The texts are safe to show to
-/// the runner: they name fields, never values.
+/// A request, reply or stream that cannot be decoded or is refused. The messages name fields and
+/// quote no values, except that [`DialectError::StreamError`] has the provider's own message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DialectError {
     #[error("the body is not UTF-8")]
@@ -17,21 +17,21 @@ pub enum DialectError {
     },
     #[error("`{0}` stands twice in the body")]
     Repeated(String),
-    /// A field that could make a provider bypass policy, or that asks to fetch the answer later
-    /// (`background`).
+    /// A field with which a request could bypass policy at the provider, or `background`, with
+    /// which the runner would fetch the answer later.
     #[error("`{0}` is not accepted here")]
     FieldRefused(String),
     /// A field that a lenient parser could decode as another field.
     #[error("`{name}` is not accepted here, since some providers read it as `{other}`")]
     FieldReadsAs { name: String, other: String },
-    /// A field that makes the provider itself execute a tool, connect or fetch, although the
-    /// agent's policy refuses that.
+    /// A field that makes the provider itself execute a tool, connect to a server or fetch a URL,
+    /// which the agent's policy refuses.
     #[error(
         "`{0}` makes the provider execute a tool or fetch a URL, which the agent's \
          policy.providerTools refuses (with egress: Declared it always does): leave it out"
     )]
     ProviderSide(String),
-    /// A conversation, or a part of it, that is stored outside of the body.
+    /// A field that refers to a conversation, or a part of one, that the provider stores.
     #[error(
         "`{0}` refers to a conversation that the provider stores, to which the mediator cannot add \
          the calls of granted tools: send the whole conversation"
@@ -49,7 +49,37 @@ pub enum DialectError {
 
 impl From<serde_json::Error> for DialectError {
     fn from(error: serde_json::Error) -> Self {
-        // serde_json names line and column, never the text around them.
-        Self::NotJson(error.to_string())
+        // An error of syntax has a position and no text of the body. A type error quotes the value.
+        Self::NotJson(match error.is_data() {
+            true => format!(
+                "a value has another type at line {} column {}",
+                error.line(),
+                error.column()
+            ),
+            false => error.to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_quotes_no_value_of_the_body() {
+        for (body, expected) in [
+            (
+                r#""sk-7c1e52f0""#,
+                "the body is not valid JSON: a value has another type at line 1 column 13",
+            ),
+            (
+                r#"{"key": sk-7c1e52f0}"#,
+                "the body is not valid JSON: expected value at line 1 column 9",
+            ),
+        ] {
+            type Body = std::collections::BTreeMap<String, String>;
+            let error = serde_json::from_str::<Body>(body).expect_err("no such map");
+            assert_eq!(DialectError::from(error).to_string(), expected);
+        }
     }
 }
