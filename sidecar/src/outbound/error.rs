@@ -63,11 +63,7 @@ fn known(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
         return Some(unresolved(error));
     }
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
-        return match (error.is_incomplete_message(), error.is_parse()) {
-            (true, _) => Some(ConnectionCause::Reset),
-            (false, true) => Some(ConnectionCause::NotHttp),
-            (false, false) => None,
-        };
+        return ConnectionCause::of_http(error.is_incomplete_message(), error.is_parse());
     }
     let inner = error
         .downcast_ref::<io::Error>()

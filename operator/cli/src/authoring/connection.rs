@@ -100,11 +100,7 @@ fn cause(error: &reqwest::Error) -> Option<ConnectionCause> {
 /// The cause that an error of the HTTP library shows.
 fn http(error: &(dyn Error + 'static)) -> Option<ConnectionCause> {
     let error = error.downcast_ref::<hyper::Error>()?;
-    match (error.is_incomplete_message(), error.is_parse()) {
-        (true, _) => Some(ConnectionCause::Reset),
-        (false, true) => Some(ConnectionCause::NotHttp),
-        (false, false) => None,
-    }
+    ConnectionCause::of_http(error.is_incomplete_message(), error.is_parse())
 }
 
 /// The error and its sources.

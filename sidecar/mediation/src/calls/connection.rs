@@ -79,6 +79,16 @@ impl ConnectionCause {
         }
     }
 
+    /// Returns the cause that an error of the HTTP library shows: by whether the answer ended early,
+    /// and whether it could not be parsed.
+    pub fn of_http(is_incomplete: bool, is_unparsable: bool) -> Option<Self> {
+        match (is_incomplete, is_unparsable) {
+            (true, _) => Some(Self::Reset),
+            (false, true) => Some(Self::NotHttp),
+            (false, false) => None,
+        }
+    }
+
     /// What the user can do about it, for a server that is called from a pod.
     pub fn advice(self) -> &'static str {
         match self {
