@@ -79,16 +79,15 @@ pub(super) fn pods(
                 let left = limit - waiting + Duration::from_secs(1);
                 wait = Some(wait.map_or(left, |wait| wait.min(left)));
             }
-            let reported_earlier = state == ReportState::None
-                && pod
-                    .created
-                    .zip(led_since)
-                    .is_some_and(|(created, since)| created < since);
+            let is_older_than_leader = pod
+                .created
+                .zip(led_since)
+                .is_some_and(|(created, since)| created < since);
             PodState {
                 name: id.name.to_owned(),
                 report: state,
                 overdue,
-                reported_earlier,
+                is_older_than_leader,
                 withheld: report
                     .map(|report| report.withheld.clone())
                     .unwrap_or_default(),

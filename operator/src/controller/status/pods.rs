@@ -27,8 +27,9 @@ pub struct PodState {
     /// Whether the pod has been without the current manifest for longer than the stale time, or has
     /// stopped reporting.
     pub overdue: bool,
-    /// Whether this leader has no report of the pod because the pod reported to the one before.
-    pub reported_earlier: bool,
+    /// Whether the pod was created before this leader began, so it may have reported to an earlier
+    /// leader.
+    pub is_older_than_leader: bool,
     /// Compiled tools that its mediator does not offer: `tool: reason`.
     pub withheld: Vec<String>,
     /// Providers that refuse every key that its mediator has for them: `NAME refused …`.
@@ -125,8 +126,8 @@ pub(super) fn faults(pods: &[PodState]) -> Vec<Verdict> {
     all.into_iter().chain(late).chain(keys).flatten().collect()
 }
 
-/// The earlier verdict of `Ready`, while this leader lacks the reports from which an earlier leader
-/// made it. `None` if no pod's report is lacking, or if the verdict did not come from a report.
+/// Returns the verdict of `Ready` that an earlier leader made from the pods' reports. `None` if no pod
+/// still has to report to this leader, or if that verdict did not come from a report.
 pub(super) fn earlier_verdict(before: &[Condition], pods: &[PodState]) -> Option<Verdict> {
     const FROM_REPORTS: [StateReason; 6] = [
         StateReason::ManifestRejected,
@@ -136,8 +137,10 @@ pub(super) fn earlier_verdict(before: &[Condition], pods: &[PodState]) -> Option
         StateReason::ProviderKeyRefused,
         StateReason::ServiceUnreachable,
     ];
-    let lacks = |pod: &PodState| pod.reported_earlier && !pod.overdue;
-    if !pods.iter().any(lacks) {
+    let lacks_report = |pod: &PodState| {
+        pod.report == ReportState::None && pod.is_older_than_leader && !pod.overdue
+    };
+    if !pods.iter().any(lacks_report) {
         return None;
     }
     let before = condition(before, ConditionType::Ready)?;

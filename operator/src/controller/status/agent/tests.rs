@@ -36,7 +36,7 @@ fn pod(name: &str, report: ReportState, overdue: bool) -> PodState {
         name: name.into(),
         report,
         overdue,
-        reported_earlier: false,
+        is_older_than_leader: false,
         withheld: Vec::new(),
         providers: Vec::new(),
         outages: Vec::new(),
@@ -95,7 +95,7 @@ fn a_fault_that_pods_reported_to_an_earlier_leader_stays_until_they_report_again
         )
     };
     let unheard = PodState {
-        reported_earlier: true,
+        is_older_than_leader: true,
         ..pod("a", ReportState::None, false)
     };
     let refused = PodState {
