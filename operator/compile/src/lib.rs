@@ -65,7 +65,9 @@ pub use queries::allowlist::allowlist;
 pub use queries::entitlements::{Item, ItemKind, executed, would_deny_it};
 pub use queries::explain::{GivenRule, GivenTool, ToolExplanation, explain_tool, given_tools};
 pub use queries::fetch::{Fetch, MOST_ROUNDS, OverBound};
-pub use queries::plan::{AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent};
+pub use queries::plan::{
+    AgentPlan, Change, Detail, Effect, Fate, Plan, plan, plan_agent, plan_compiled,
+};
 pub use queries::topology::{AgentNode, GrantNode, SurfaceNode, agents_without_grant, topology};
 pub use queries::view::{
     ConsumerView, EndpointView, FeedView, GrantedView, SurfaceView, ToolView, inspect_surface,

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use kube::Client;
 use toolcrib_compile::{
-    Code, Diagnostic, Effect, Fate, Inputs, Kind, ObjectRef, Settings, Severity, Subject,
-    check_defaults, check_grant, check_policy, check_provider, check_surface, compile, plan_agent,
+    Code, Compilation, Diagnostic, Effect, Fate, Inputs, Kind, ObjectRef, Settings, Severity,
+    Subject, check_defaults, check_grant, check_policy, check_provider, check_surface, compile,
+    plan_compiled,
 };
 
 use super::agents::Agents;
@@ -216,10 +217,7 @@ fn verdict(
             .filter(|finding| !NOT_KNOWN_HERE.contains(&finding.code))
             .map(|finding| format!("{}: {}", finding.code, finding.located())),
     );
-    if change.kind == Kind::ToolGrant {
-        lines.extend(withheld(&before, &after, related));
-    }
-    lines.extend(differences(&before, &after, related));
+    lines.extend(differences(&before, &after, related, change.kind));
     if lines.is_empty() {
         return (Answer::Allowed, Outcome::Passed);
     }
@@ -247,35 +245,23 @@ fn findings(inputs: &Inputs, change: &ObjectChange, subject: &Subject) -> Vec<Di
     own
 }
 
-/// Lists the tools that a grant names and that its agents do not get, such as for their tier.
-fn withheld(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec<String> {
-    let of = |inputs: &Inputs, agent| {
-        let compiled = compile(inputs, agent);
-        compiled.map_or_else(Vec::new, |compiled| compiled.withheld)
-    };
-    let mut lines = Vec::new();
-    for agent in &related.affected {
-        let known = of(before, agent);
-        let new = of(after, agent).into_iter().filter(|item| {
-            !NOT_KNOWN_HERE.contains(&item.code) && !known.iter().any(|it| it.what == item.what)
-        });
-        lines.extend(new.map(|item| {
-            let line = format!(
-                "{}: Agent {agent} does not get {}: {}",
-                item.code, item.what, item.message
-            );
-            toolcrib_bounds::cut(&line, LINE).into_owned()
-        }));
-    }
-    lines
-}
-
-/// Lists what each agent gains or loses; losses come first, because they surprise more.
-fn differences(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec<String> {
+/// Lists what each agent gains or loses, and the tools of a grant that it does not get, such as for
+/// their tier. Losses come first, because they surprise more.
+fn differences(
+    before: &Inputs,
+    after: &Inputs,
+    related: &RelatedObjects,
+    changed: Kind,
+) -> Vec<String> {
     // One line for each changed tool of each agent, of which a few are shown.
     let mut lines: Vec<(u8, String)> = Vec::new();
     for agent in &related.affected {
-        let Some(plan) = plan_agent(before, after, agent) else {
+        let (old, new) = (compile(before, agent), compile(after, agent));
+        // The findings about an Agent itself have its withheld tools already.
+        if changed == Kind::ToolGrant {
+            lines.extend(withheld(agent, old.as_ref(), new.as_ref()));
+        }
+        let Some(plan) = plan_compiled(after, agent, old.as_ref(), new.as_ref()) else {
             continue;
         };
         if plan.fate == Fate::Deleted {
@@ -294,8 +280,8 @@ fn differences(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec
         for change in &plan.changes {
             let rank = match change.effect {
                 Effect::Loss => 1,
-                Effect::Gain => 2,
-                Effect::Change => 3,
+                Effect::Gain => 3,
+                Effect::Change => 4,
             };
             let line = format!("Agent {agent} {change}");
             lines.push((rank, toolcrib_bounds::cut(&line, LINE).into_owned()));
@@ -303,6 +289,28 @@ fn differences(before: &Inputs, after: &Inputs, related: &RelatedObjects) -> Vec
     }
     lines.sort();
     lines.into_iter().map(|(_, line)| line).collect()
+}
+
+/// Lists the tools that only the new compilation withholds, with the rank of their lines.
+fn withheld(
+    agent: &ObjectRef,
+    old: Option<&Compilation>,
+    new: Option<&Compilation>,
+) -> Vec<(u8, String)> {
+    let known = old.into_iter().flat_map(|old| &old.withheld);
+    let known: BTreeSet<&str> = known.map(|item| &*item.what).collect();
+    let items = new.into_iter().flat_map(|new| &new.withheld);
+    let items = items
+        .filter(|item| !NOT_KNOWN_HERE.contains(&item.code) && !known.contains(item.what.as_str()));
+    items
+        .map(|item| {
+            let line = format!(
+                "{}: Agent {agent} does not get {}: {}",
+                item.code, item.what, item.message
+            );
+            (2, toolcrib_bounds::cut(&line, LINE).into_owned())
+        })
+        .collect()
 }
 
 /// Cuts warnings to the number and length that the API server passes on. Control characters, which

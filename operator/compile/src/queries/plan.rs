@@ -112,43 +112,53 @@ pub fn plan_agent(
 ) -> Option<AgentPlan> {
     let old = compile(before, agent);
     let new = compile(after, agent);
-    let fate = match (&old, &new) {
+    plan_compiled(after, agent, old.as_ref(), new.as_ref())
+}
+
+/// [`plan_agent`] for an agent that is compiled already: `old` on the objects before, `new` on `after`.
+pub fn plan_compiled(
+    after: &dyn Objects,
+    agent: &ObjectRef,
+    old: Option<&Compilation>,
+    new: Option<&Compilation>,
+) -> Option<AgentPlan> {
+    let fate = match (old, new) {
         (None, None) => return None,
         (Some(_), Some(_)) => Fate::Kept,
         (None, Some(_)) => Fate::Created,
         (Some(_), None) if after.unusable(Kind::Agent, agent).is_some() => Fate::Unreadable,
         (Some(_), None) => Fate::Deleted,
     };
-    let held = old.as_ref().map(entitlements).unwrap_or_default();
-    let holds = match &new {
+    let held = old.map(entitlements).unwrap_or_default();
+    let holds = match new {
         // The files of the earlier compilation stay in force.
         Some(new) if new.blocked.is_some() => held.clone(),
-        Some(_) | None => new.as_ref().map(entitlements).unwrap_or_default(),
+        Some(_) | None => new.map(entitlements).unwrap_or_default(),
     };
     let changes = Comparison {
         held,
         holds,
         fate,
         after,
-        new: new.as_ref(),
+        new,
         suggestions: Suggestions::default(),
     }
     .changes();
-    let refusal = |compilation: &Option<Compilation>| {
-        let refusal = compilation.as_ref()?.refusal.as_ref()?;
+    let refusal = |compilation: Option<&Compilation>| {
+        let refusal = compilation?.refusal.as_ref()?;
         Some(format!("{}: {}", refusal.code, refusal.message))
     };
-    let refused = refusal(&new).filter(|refused| refusal(&old).as_ref() != Some(refused));
+    let refused = refusal(new).filter(|refused| refusal(old).as_ref() != Some(refused));
     if fate == Fate::Kept && changes.is_empty() && refused.is_none() {
         return None;
     }
-    let unknown = [&old, &new]
+    let unknown = [old, new]
         .into_iter()
         .flatten()
         .flat_map(|compilation| &compilation.unknown)
         .map(|(kind, key)| format!("{} {key}", kind.name()))
         .collect();
-    let suspended = new.as_ref().and_then(|new| {
+    let suspended = new.and_then(|new| {
         let suspension = new.suspension()?;
         Some(sentence(agent, suspension))
     });
