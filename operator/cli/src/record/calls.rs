@@ -112,8 +112,8 @@ pub struct Request {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub calls: usize,
-    /// The first tools that the model called although the agent does not have them. The calls were
-    /// passed to the program.
+    /// The tools that the model called although neither the mediator nor the program has them. The
+    /// calls were passed to the program. Bounded by the length of a line.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undeclared_calls: Vec<String>,
     /// The failed connection to the last provider.
@@ -388,7 +388,6 @@ fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
 }
 
 fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
-    let undeclared = turn.undeclared_calls.iter().take(MAX_UNDECLARED);
     Request {
         when: short(&turn.timestamp),
         namespace: turn.namespace.as_deref().map(short).unwrap_or_default(),
@@ -402,7 +401,11 @@ fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
         prompt_tokens: turn.usage.prompt_tokens,
         completion_tokens: turn.usage.completion_tokens,
         calls,
-        undeclared_calls: undeclared.map(|name| short(name)).collect(),
+        undeclared_calls: turn
+            .undeclared_calls
+            .iter()
+            .map(|name| short(name))
+            .collect(),
         connection: turn.connection.as_ref().map(FailedConnection::of),
     }
 }
@@ -411,8 +414,6 @@ fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
 #[derive(Debug, Default)]
 struct Ranges(BTreeMap<u64, u64>);
 
-/// Most names of undeclared calls of a request.
-const MAX_UNDECLARED: usize = 16;
 /// Most ranges of a set; beyond, numbers are not remembered.
 const MAX_RANGES: usize = 10_000;
 

@@ -1,12 +1,14 @@
 //! The rows of calls and requests: a table, CSV, and text that no terminal acts on.
 
-use toolcrib_bounds::{count, cut};
+use toolcrib_bounds::{count, cut, listed};
 
 use crate::print;
 use crate::record::{Call, FailedConnection, Outcome, Request};
 
 /// Longest arguments in a table, in bytes.
 const SHOWN: usize = 80;
+/// Most names of calls without a grant in a row.
+const MAX_UNDECLARED: usize = 8;
 
 pub(super) const HEADER: [&str; 8] = [
     "WHEN",
@@ -76,15 +78,18 @@ pub(super) fn request_row(request: &Request) -> Vec<String> {
     ]
 }
 
-/// The calls of tools that the agent does not have, behind the rest of a row.
+/// The calls of tools that the agent does not have, after the rest of a row.
 fn undeclared(names: &[String]) -> String {
     match names {
         [] => String::new(),
-        names => format!(": called without a grant: {}", names.join(", ")),
+        names => format!(
+            ": called without a grant: {}",
+            listed(names, MAX_UNDECLARED)
+        ),
     }
 }
 
-/// The cause of a failed connection, behind the rest of a row.
+/// The cause of a failed connection, after the rest of a row.
 fn cause(connection: Option<&FailedConnection>) -> String {
     connection.map_or_else(String::new, |connection| format!(": {connection}"))
 }
