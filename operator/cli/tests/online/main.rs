@@ -91,6 +91,23 @@ fn established(definition: &CustomResourceDefinition) -> bool {
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
+/// Applies an object of a namespace, as a GitOps tool does.
+async fn apply(client: &Client, namespace: &str, object: &Value) {
+    let text = |field: &Value| field.as_str().unwrap().to_owned();
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let (group, version) = version.split_once('/').unwrap();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let name = text(&object["metadata"]["name"]);
+    api.patch(
+        &name,
+        &PatchParams::apply("gitops").force(),
+        &Patch::Apply(object),
+    )
+    .await
+    .unwrap();
+}
+
 /// Returns the documents of a case: its own, and those of the files that its `include` lists.
 fn documents(case: &Path) -> Vec<Value> {
     let include = fs::read_to_string(case.join("include")).unwrap_or_default();

@@ -55,11 +55,17 @@ async fn file(image: &mut Image) -> anyhow::Result<(ImagePath, Vec<u8>)> {
     if let Some(path) = image.label(LABEL) {
         let shown = path.escape_debug().to_string();
         let place = ImagePath::parse(path).with_context(|| {
-            format!("the label {LABEL} names {shown}, which is not the path of a file: correct it, such as /.claw-describe.json")
+            format!(
+                "the label {LABEL} names {shown}, which is not the path of a file: correct it, \
+                 such as {DESCRIPTOR}"
+            )
         })?;
         let bytes = image.file(&place).await?;
         let bytes = bytes.with_context(|| {
-            format!("the label {LABEL} names {place}, and the image has no such file: add it, or correct the label")
+            format!(
+                "the label {LABEL} names {place}, and the image has no such file: add it, or \
+                 correct the label"
+            )
         })?;
         return Ok((place, bytes));
     }
@@ -70,7 +76,8 @@ async fn file(image: &mut Image) -> anyhow::Result<(ImagePath, Vec<u8>)> {
         }
     }
     anyhow::bail!(
-        "the image has neither a label {LABEL} nor {DESCRIPTOR} nor /{TOOLS}: add one, or write the Surface by hand"
+        "the image has neither a label {LABEL} nor {DESCRIPTOR} nor /{TOOLS}: add one, or write \
+         the Surface by hand"
     )
 }
 

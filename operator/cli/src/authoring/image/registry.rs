@@ -33,6 +33,8 @@ const READ: Duration = Duration::from_secs(30);
 /// Longest manifest or config; registries have the same bound.
 const DOCUMENT: usize = 4 << 20;
 const LAYERS: usize = 256;
+/// The advice for a registry that refuses this user.
+const LOG_IN: &str = "log in with `docker login`, or name a docker config with --docker-config";
 /// Limit on the bytes of all layers, compressed. They stay on disk until the command ends.
 const LAYER_BYTES: u64 = 2 << 30;
 
@@ -193,7 +195,10 @@ impl Registry {
                 return Err(no_answer_to_library(error, registry, Verb::FromImage).await);
             }
             Err(error) => {
-                bail!(library_error(&error).context(format!("{registry} does not let you in: log in with `docker login`, or name a docker config with --docker-config")))
+                bail!(
+                    library_error(&error)
+                        .context(format!("{registry} does not let you in: {LOG_IN}"))
+                )
             }
         };
         Ok(Self {
@@ -229,9 +234,9 @@ impl Registry {
         let mut response = sent.map_err(|error| no_answer(error, registry, Verb::FromImage))?;
         match response.status() {
             StatusCode::OK => {}
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => bail!(
-                "{registry} answered {status}: log in with `docker login`, or name a docker config with --docker-config"
-            ),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                bail!("{registry} answered {status}: {LOG_IN}")
+            }
             StatusCode::NOT_FOUND => {
                 bail!("{registry} has no image {repository} {which}: check its name and tag")
             }
@@ -246,7 +251,8 @@ impl Registry {
         if let Some(digest) = digest {
             ensure!(
                 digest == is,
-                "the manifest is not {}, but {is}: the registry gives something else under this digest, so do not use the image",
+                "the manifest is not {}, but {is}: the registry gives something else under this \
+                 digest, so do not use the image",
                 brief(digest)
             );
         }

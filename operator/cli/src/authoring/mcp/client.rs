@@ -88,25 +88,28 @@ impl Server {
                 serde_json::from_str(result.get()).context("the server's answer to tools/list")?;
             let Some(Value::Array(more)) = result.get_mut("tools").map(Value::take) else {
                 bail!(
-                    "the server's answer to tools/list has no list of tools: is it an MCP server of a known version?"
+                    "the server's answer to tools/list has no list of tools: is it an MCP server \
+                     of a known version?"
                 );
             };
             tools.extend(more);
             ensure!(
                 tools.len() <= TOOLS,
-                "the server lists more than {TOOLS} tools: write a descriptor with those that agents need"
+                "the server lists more than {TOOLS} tools: write a descriptor with those that \
+                 agents need"
             );
             let Some(next) = result.get("nextCursor").and_then(Value::as_str) else {
                 return Ok(tools);
             };
             ensure!(
                 cursors.insert(next.to_owned()),
-                "the server's pages of tools repeat: its makers must mend this"
+                "the server's pages of tools repeat without end: report it to the server's authors"
             );
             cursor = Some(next.to_owned());
         }
         bail!(
-            "the server has more than {PAGES} pages of tools: write a descriptor with the tools that agents need"
+            "the server has more than {PAGES} pages of tools: write a descriptor with the tools \
+             that agents need"
         )
     }
 
@@ -119,7 +122,8 @@ impl Server {
             // Some servers of the stateless revision answer the handshake with it.
             ensure!(
                 answer["protocolVersion"] == STATELESS,
-                "the server's answer to initialize names none of the protocol versions {}, {STATELESS}: use a release of it that has one of them",
+                "the server's answer to initialize names none of the protocol versions {}, \
+                 {STATELESS}: use a release of it that has one of them",
                 HANDSHAKE.join(", ")
             );
             return Ok(Protocol::Stateless);

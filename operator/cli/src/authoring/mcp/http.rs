@@ -243,7 +243,10 @@ impl Http {
                 let mut request = Request::post(path).body(body)?;
                 *request.headers_mut() = headers;
                 let sent = client.send(request).await;
-                let response = sent.context("the API server cannot be asked: is the cluster up, and is it the right one (kubectl config current-context)?")?;
+                let response = sent.context(
+                    "the API server cannot be asked: is the cluster up, and is it the right one \
+                     (kubectl config current-context)?",
+                )?;
                 let (parts, body) = response.into_parts();
                 let chunks = body.into_data_stream();
                 Ok(Response {
@@ -280,7 +283,8 @@ pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<A
         read += chunk.len();
         ensure!(
             read <= MESSAGE,
-            "the server's answer is longer than {MESSAGE} bytes: write a descriptor with the tools that agents need"
+            "the server's answer is longer than {MESSAGE} bytes: write a descriptor with the tools \
+             that agents need"
         );
         let events = parser.push(&chunk);
         let events = events.context(

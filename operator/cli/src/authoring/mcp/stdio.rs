@@ -78,7 +78,8 @@ impl Stdio {
             }
             ensure!(
                 line.ends_with(b"\n") || line.len() < MESSAGE,
-                "the program's answer is longer than {MESSAGE} bytes: write a descriptor with the tools that agents need"
+                "the program's answer is longer than {MESSAGE} bytes: write a descriptor with the \
+                 tools that agents need"
             );
             // Some programs write lines that are not messages; they are skipped.
             let message = std::str::from_utf8(&line).ok();

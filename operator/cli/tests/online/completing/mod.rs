@@ -1,11 +1,11 @@
 //! Completion offers the names of a cluster's namespaces, agents, surfaces and tools, and fails
 //! silently: a user who may not list gets no names and no error.
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
+use toolcrib_crds::Agent;
 
-use super::{client, define, label, toolcrib};
+use super::{apply, client, define, label, toolcrib};
 
 const NAMESPACE: &str = "completed";
 
@@ -44,26 +44,17 @@ async fn completion_offers_the_cluster_s_names() {
         object("Agent", "heron", json!({"surfaces": [{"name": "reed"}]})),
         object("Agent", "otter", json!({"native": true})),
     ] {
-        let kind =
-            GroupVersionKind::gvk("toolcrib.dev", "v1alpha1", object["kind"].as_str().unwrap());
-        let resource = ApiResource::from_gvk(&kind);
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
-        let name = object["metadata"]["name"].as_str().unwrap();
-        let params = PatchParams::apply("toolcrib-test").force();
-        api.patch(name, &params, &Patch::Apply(&object))
-            .await
-            .unwrap();
-        if name == "heron" {
-            // The operator writes the tools that an agent has.
-            let grant = json!({"kind": "ToolGrant", "name": "g", "namespace": NAMESPACE});
-            let tool = json!({"name": "reed.look", "tier": "ReadOnly", "grant": grant,
-                "credential": "None"});
-            let status = json!({"status": {"toolCount": 1, "tools": [tool]}});
-            api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
-                .await
-                .unwrap();
-        }
+        apply(&client, NAMESPACE, &object).await;
     }
+    // The operator writes the tools that an agent has.
+    let grant = json!({"kind": "ToolGrant", "name": "g", "namespace": NAMESPACE});
+    let tool =
+        json!({"name": "reed.look", "tier": "ReadOnly", "grant": grant, "credential": "None"});
+    let status = json!({"status": {"toolCount": 1, "tools": [tool]}});
+    Api::<Agent>::namespaced(client.clone(), NAMESPACE)
+        .patch_status("heron", &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
 
     let namespaces = offered("tree -n ");
     assert!(namespaces.contains(&NAMESPACE.to_owned()), "{namespaces:?}");
@@ -73,7 +64,7 @@ async fn completion_offers_the_cluster_s_names() {
         ("suspend -n completed o", &["otter", ":4"]),
         ("inspect -n completed ", &["reed", ":4"]),
         ("explain -n completed heron ", &["reed.look", ":4"]),
-        // A user without rights, and a cluster that does not answer: no name and no error.
+        // A user without rights, and a kubeconfig that is absent: no name and no error.
         ("explain -n completed --as nobody ", &[":0"]),
         ("explain --kubeconfig /no/such/file ", &[":0"]),
     ] {

@@ -3,34 +3,15 @@
 use std::process::Output;
 use std::time::Instant;
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use toolcrib_crds::Agent;
 
-use super::{DEADLINE, POLL, client, define, label, toolcrib};
+use super::{DEADLINE, POLL, apply, client, define, label, toolcrib};
 
 const NAMESPACE: &str = "suspended";
 const REASON: &str = "toolcrib.dev/suspend-reason";
-
-async fn apply(client: &Client, object: Value) {
-    let (group, version) = object["apiVersion"]
-        .as_str()
-        .and_then(|text| text.split_once('/'))
-        .unwrap();
-    let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), NAMESPACE, &ApiResource::from_gvk(&kind));
-    let owner = PatchParams::apply("gitops").force();
-    api.patch(
-        object["metadata"]["name"].as_str().unwrap(),
-        &owner,
-        &Patch::Apply(&object),
-    )
-    .await
-    .unwrap();
-}
 
 /// A user with these rights on Agents of the namespace.
 async fn user(client: &Client, name: &str, verbs: Value) {
@@ -40,12 +21,14 @@ async fn user(client: &Client, name: &str, verbs: Value) {
     let metadata = json!({"name": name, "namespace": NAMESPACE});
     apply(
         client,
-        json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": rules}),
+        NAMESPACE,
+        &json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": rules}),
     )
     .await;
     apply(
         client,
-        json!({
+        NAMESPACE,
+        &json!({
             "apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
             "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
             "subjects": [{"apiGroup": rbac, "kind": "User", "name": name}],
@@ -57,7 +40,8 @@ async fn user(client: &Client, name: &str, verbs: Value) {
 async fn agent(client: &Client, name: &str) {
     apply(
         client,
-        json!({
+        NAMESPACE,
+        &json!({
             "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
             "metadata": {"name": name, "namespace": NAMESPACE, "annotations": {"note": "kept"}},
             "spec": {"native": true},
