@@ -43,15 +43,8 @@ pub async fn agent(
 ) -> Result<(), ReportError> {
     let now = jiff::Timestamp::now();
     let after = status::agent(before, facts, now);
-    write_status(
-        context,
-        work,
-        &context.stores.agents,
-        agent,
-        &before,
-        &after,
-    )
-    .await?;
+    let store = &context.stores.agents;
+    write_status(context, work, store, agent, &before, &after).await?;
     let mut warnings: Vec<(Option<Code>, Warning)> = state(facts)
         .into_iter()
         .map(|warning| (None, warning))
@@ -75,15 +68,8 @@ pub async fn blocked(
     let now = jiff::Timestamp::now();
     let generation = agent.metadata.generation;
     let after = status::blocked(before, compiled, why, generation, now);
-    write_status(
-        context,
-        work,
-        &context.stores.agents,
-        agent,
-        &before,
-        &after,
-    )
-    .await?;
+    let store = &context.stores.agents;
+    write_status(context, work, store, agent, &before, &after).await?;
     let why = std::slice::from_ref(why);
     warn(context, work, agent, findings(why)).await;
     Ok(())
