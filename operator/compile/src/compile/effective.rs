@@ -7,6 +7,7 @@ use toolcrib_crds::{
 use toolcrib_manifest as manifest;
 
 use crate::compile::authority::includes_defaults;
+use crate::compile::authority::policies::Policies;
 use crate::compile::budgets::Budgets;
 use crate::diagnostics::finding::Finding;
 use crate::objects::Unusable;
@@ -42,6 +43,14 @@ impl Effective {
     /// Whether the runner may call the tools itself.
     pub fn offers_mcp(&self) -> bool {
         self.native || self.mode == manifest::Mode::Native
+    }
+
+    /// Lowers the maximum tier and the budgets to those of the policies.
+    pub fn restrict(&mut self, policies: &Policies) {
+        if let Some(most) = policies.max_tier() {
+            self.max_tier = self.max_tier.min(most);
+        }
+        policies.lower_budgets(&mut self.budgets);
     }
 }
 

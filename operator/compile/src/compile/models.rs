@@ -8,6 +8,8 @@ use toolcrib_manifest as manifest;
 use toolcrib_rules::models::may_serve;
 
 use crate::compile::credential::{Sources, allow};
+use crate::compile::effective::Effective;
+use crate::compile::work::Work;
 use crate::diagnostics::finding::Finding;
 use crate::near::Suggestions;
 use crate::routes::address::{self, Address};
@@ -23,17 +25,18 @@ pub(crate) struct Providers {
     pub unserved: Option<String>,
 }
 
-/// Returns the usable providers of `namespace` that `models` can select. `denied`: the reason for
-/// which policies allow no model, if they allow none.
+/// Returns the usable providers of the agent's namespace that its models can select. `denied`: the
+/// reason for which policies allow no model, if they allow none.
 pub(crate) fn providers(
     objects: &dyn Objects,
-    namespace: &str,
-    models: Option<&manifest::Models>,
-    models_subject: &Subject,
+    agent: &ObjectRef,
+    effective: &Effective,
     denied: Option<&str>,
-    sources: &mut Sources,
-    found: &mut Diagnostics,
+    work: &mut Work,
 ) -> Providers {
+    let namespace = &*agent.namespace;
+    let (models, models_subject) = (effective.models.as_ref(), &effective.models_subject);
+    let (sources, found) = (&mut work.sources, &mut work.found);
     let is_selected = selected(models);
     let all = objects.providers_in(namespace);
     let mut usable = BTreeMap::new();

@@ -1,5 +1,7 @@
 //! The findings and withheld items that one compilation collects.
 
+use crate::compilation::files::Files;
+use crate::compilation::secrets::references_in;
 use crate::compile::credential::Sources;
 use crate::diagnostics::MESSAGE;
 use crate::{Code, Diagnostics, WithheldItem};
@@ -16,6 +18,16 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Keeps the sources of the credentials that the files hold, and sorts what is withheld.
+    pub fn keep_used(&mut self, files: &Files) {
+        let used = references_in(files);
+        self.sources
+            .0
+            .retain(|reference, _| used.contains(reference));
+        self.withheld.sort();
+        self.withheld.dedup();
+    }
+
     /// Whether other findings and withheld items are dropped, so their messages need not be
     /// written.
     pub fn is_full(&self) -> bool {

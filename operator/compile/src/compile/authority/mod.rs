@@ -126,6 +126,7 @@ pub(crate) fn namesakes<'a>(
 pub(crate) const ALL: &str = "*";
 
 /// The grants that name or select one agent, and the ToolDefaults that it includes.
+#[derive(Default)]
 pub(crate) struct Authority {
     grants: List<ToolGrant>,
     /// `None`: there are none, or the agent excludes them.

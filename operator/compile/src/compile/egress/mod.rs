@@ -11,12 +11,12 @@
 mod destination;
 mod extra;
 
-use crate::compilation::network::DeclaredEgress;
+use crate::compilation::network::{DeclaredEgress, Network};
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use toolcrib_crds::{Agent, AuthType};
+use toolcrib_crds::{Agent, AuthType, Egress};
 use toolcrib_manifest::ProvidersFile;
 
 use self::destination::{Destination, EgressRule};
@@ -24,8 +24,28 @@ use crate::compile::credential;
 use crate::compile::reach::Reach;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
 
+/// Returns the network of one agent. `egress` is its setting; `None`: it is not known.
+pub(crate) fn network(
+    objects: &dyn Objects,
+    key: &ObjectRef,
+    agent: &Agent,
+    egress: Option<Egress>,
+    reach: &[Reach<'_>],
+    providers: &ProvidersFile,
+    found: &mut Diagnostics,
+) -> Network {
+    // An Agent over its budget has no spec, so its network settings are unknown.
+    match egress.filter(|_| objects.unusable(Kind::Agent, key).is_none()) {
+        Some(Egress::Unrestricted) => Network::Unrestricted,
+        Some(Egress::Declared) => {
+            Network::Declared(declared(objects, key, agent, reach, providers, found))
+        }
+        None => Network::Undecided,
+    }
+}
+
 /// Builds the policy of one agent. `providers` come from its files.
-pub(crate) fn declared(
+fn declared(
     objects: &dyn Objects,
     key: &ObjectRef,
     agent: &Agent,

@@ -1,7 +1,8 @@
 //! Topology: the surfaces that an agent may reach, by the agent's alias, resolved and with the
-//! owner's consent.
+//! owner's consent ([`consent`]), and rules about other surfaces ([`unreached`]).
 
 pub mod consent;
+pub mod unreached;
 
 use crate::names::is_dns_label;
 use std::collections::{BTreeMap, BTreeSet};
