@@ -89,6 +89,8 @@ pub enum StateReason {
     TokenRefused,
     /// A model provider refuses the only key that some pod's mediator has for it.
     ProviderKeyRefused,
+    /// The last requests of some pod got no answer from a model provider.
+    ProviderUnreachable,
     /// The last calls of some pod got no answer from a service.
     ServiceUnreachable,
     /// A budget of the agent is used up.
@@ -130,6 +132,7 @@ impl StateReason {
             Self::TokenReplaced => "TokenReplaced",
             Self::TokenRefused => "TokenRefused",
             Self::ProviderKeyRefused => "ProviderKeyRefused",
+            Self::ProviderUnreachable => "ProviderUnreachable",
             Self::ServiceUnreachable => "ServiceUnreachable",
             Self::BudgetUsedUp => "BudgetUsedUp",
             Self::NoMediator => "NoMediator",

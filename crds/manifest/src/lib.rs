@@ -40,8 +40,8 @@ pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use grant::GrantRef;
 pub use link::{
     AgentPresence, Floor, FloorRules, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp,
-    LoadedVersion, MOST_OUTAGES, MOST_PROVIDERS, MOST_WITHHELD, ProviderRefusal, RunnerAccess,
-    ServiceOutage, Usage, Want, WithheldItem,
+    LoadedVersion, MOST_OUTAGES, MOST_PROVIDERS, MOST_WITHHELD, ProviderOutage, ProviderRefusal,
+    RunnerAccess, ServiceOutage, Usage, Want, WithheldItem,
 };
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,

@@ -54,6 +54,9 @@ pub struct LinkUp {
     /// Services from which the last calls got no answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<ServiceOutage>,
+    /// Providers from which the last requests got no answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provider_outages: Vec<ProviderOutage>,
     /// `None` if no request has come since the runner's tokens changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerAccess>,
@@ -102,6 +105,13 @@ pub struct ProviderRefusal {
 pub struct ServiceOutage {
     /// The surface's name in the agent's spec.
     pub service: String,
+    pub reason: String,
+}
+
+/// A provider from which the last requests got no answer, and the cause, without an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderOutage {
+    pub provider: String,
     pub reason: String,
 }
 

@@ -43,6 +43,13 @@ pub struct Endpoint {
     pub responses: bool,
 }
 
+impl Endpoint {
+    /// The base address without a slash at its end.
+    pub fn trimmed_url(&self) -> &str {
+        self.base_url.trim_end_matches('/')
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndpointDialect {

@@ -62,7 +62,7 @@ impl Mediator {
             current: current.clone(),
             metrics: metrics.clone(),
             status: LinkStatus::default(),
-            models: Arc::new(ModelClient::new(metrics)),
+            models: Arc::new(ModelClient::new(metrics, Arc::default())),
             outages: Arc::default(),
             budgets: Arc::default(),
             outbound: Arc::new(outbound),

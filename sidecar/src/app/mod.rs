@@ -24,10 +24,10 @@ use crate::outbound::Outbound;
 use crate::outbound::feeds::Feeds;
 use crate::outbound::link::LinkStatus;
 use crate::outbound::model::ModelClient;
+use crate::outbound::outages::Outages;
 use crate::outbound::tools::client::Sender;
 use crate::outbound::tools::mcp::Servers;
 use crate::outbound::tools::oauth::Tokens;
-use crate::outbound::tools::outages::Outages;
 use crate::telemetry::Telemetry;
 
 #[derive(Debug)]

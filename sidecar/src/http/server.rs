@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::outbound::feeds::Feeds;
 use crate::outbound::link::{Link, LinkStatus};
 use crate::outbound::model::ModelClient;
+use crate::outbound::outages::Outages;
 use crate::outbound::resolver::Resolver;
 use crate::outbound::tools::mcp::Servers;
 use crate::outbound::tools::oauth::Tokens;
@@ -261,6 +262,7 @@ fn app(
         .as_deref()
         .and_then(identity::pod_claims);
     let pod_uid = claims.map(|claims| claims.uid);
+    let outages: Arc<Outages> = Arc::default();
     Ok(App {
         telemetry: Telemetry { exporter },
         feeds: Feeds::new(
@@ -274,8 +276,8 @@ fn app(
         tokens,
         servers: Servers::new(metrics.clone(), bodies.clone()),
         native: NativeClients::default(),
-        models: Arc::new(ModelClient::new(metrics.clone())),
-        outages: Arc::default(),
+        models: Arc::new(ModelClient::new(metrics.clone(), outages.clone())),
+        outages,
         history: History::open(
             &args.history_dir,
             history_bytes,

@@ -8,6 +8,7 @@
 //! operator's Service may point elsewhere by now. The token is read again for each request, since the
 //! kubelet rotates it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use toolcrib_mediation::BudgetCounts;
 use toolcrib_serve::part_of;
 
 use super::model::ModelClient;
-use super::tools::outages::Outages;
+use super::outages::{OutageReport, Outages};
 use crate::config::version::understands;
 use crate::config::{CurrentConfig, EffectiveConfig, Older};
 use crate::metrics::{LinkState, Metrics};
@@ -234,6 +235,16 @@ impl Link {
         serde_json::from_slice(&answer).map_err(LinkError::Answer)
     }
 
+    fn outages(&self, now: &EffectiveConfig) -> OutageReport {
+        let none = BTreeMap::new();
+        let version = now.load_state.version();
+        let providers = version.map_or(&none, |version| &version.providers);
+        // A tool that the floor takes away is not called any more.
+        let tools = now.authority.tools();
+        let executions = tools.map(|tool| &tool.tool.execution);
+        self.outages.report(executions, providers, Instant::now())
+    }
+
     fn up(&self, now: &EffectiveConfig) -> LinkUp {
         let version = now.load_state.version();
         let loaded = version.and_then(|version| {
@@ -244,6 +255,7 @@ impl Link {
                 at: now.loaded_at.clone().unwrap_or_default(),
             })
         });
+        let outages = self.outages(now);
         LinkUp {
             epoch: self.epoch.clone(),
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -264,12 +276,8 @@ impl Link {
                 let refusals = self.models.refusals(&version.providers).into_iter();
                 refusals.map(bounded).collect()
             }),
-            outages: {
-                // A tool that the floor takes away is not called any more.
-                let tools = now.authority.tools();
-                let executions = tools.map(|tool| &tool.tool.execution);
-                self.outages.report(executions, Instant::now())
-            },
+            outages: outages.services,
+            provider_outages: outages.providers,
             runner: self.current.runner_access(),
             usage: self.metrics.usage.read(),
             budgets: version.map_or_else(Vec::new, |version| {

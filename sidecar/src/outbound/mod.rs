@@ -14,6 +14,7 @@ pub mod error;
 pub mod feeds;
 pub mod link;
 pub mod model;
+pub mod outages;
 pub mod resolver;
 pub mod single_flight;
 pub mod tools;

@@ -139,7 +139,8 @@ async fn run(
     let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone())?);
     let result = tool.execute(context).await;
     let execution = &called.tool.execution;
-    app.outages.count(execution, &result, Instant::now().into());
+    app.outages
+        .count_call(execution, &result, Instant::now().into());
     let result = result?;
     // With the scrubber of now: the call may have fetched a token.
     let line = Display::new(&result.display, &app.current.scrubber());

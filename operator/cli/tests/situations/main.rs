@@ -84,7 +84,7 @@ async fn each_situation_matches_the_page() {
         if situation.name != "not-served" {
             harness.others.insert(namespace.clone());
         }
-        let mut objects = example(&namespace, ports.service(situation), ports.model);
+        let mut objects = example(&namespace, ports.service(situation), ports.model(situation));
         (situation.edit)(&mut objects);
         for mut object in objects.0 {
             object["metadata"]["namespace"] = json!(namespace);

@@ -45,6 +45,14 @@ impl Ports {
             self.desk
         }
     }
+
+    pub fn model(&self, situation: &Situation) -> u16 {
+        if situation.name == "provider-down" {
+            self.closed
+        } else {
+            self.model
+        }
+    }
 }
 
 /// The trading desk's objects for the analyst, without workloads, in this namespace and at these
@@ -145,9 +153,9 @@ async fn change(harness: &Harness, name: &str, namespace: &str, mediated: &mut M
             grant["metadata"] = json!({"name": "analyst-reads", "namespace": namespace});
             harness.apply(grant).await;
         }
-        "service-down" => {
+        "service-down" | "provider-down" => {
             linked(harness, mediated).await;
-            // With the call that the page shows, there are three in a row.
+            // With the one that the page shows, three calls or requests in a row fail.
             for _ in 0..2 {
                 mediated.ask().await;
             }

@@ -203,6 +203,13 @@ pub const SITUATIONS: &[Situation] = &[
         pod: AgentPod::Mediator,
     },
     Situation {
+        name: "provider-down",
+        title: "The model provider does not answer",
+        text: "The provider has refused the connection of three requests in a row. The agent stays ready. The record and the mediator's log have the address.",
+        edit: |_| {},
+        pod: AgentPod::Mediator,
+    },
+    Situation {
         name: "revoked",
         title: "The last grant was deleted while the pod runs",
         text: "The model still asks for the tool. The call is denied and recorded.",

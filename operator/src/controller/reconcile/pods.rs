@@ -97,6 +97,9 @@ pub(super) fn pods(
                 outages: report
                     .map(|report| report.outages.clone())
                     .unwrap_or_default(),
+                provider_outages: report
+                    .map(|report| report.provider_outages.clone())
+                    .unwrap_or_default(),
             }
         })
         .collect();

@@ -63,14 +63,26 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
                 .to_owned(),
         });
     }
-    if has_reason(before, StateReason::ServiceUnreachable)
-        && has_reason(after, StateReason::Ready)
-        && is_in_force(after)
-    {
-        notices.push(Notice {
-            reason: "ServiceReachable",
-            note: "no pod reports a service without an answer any more".to_owned(),
-        });
+    let outages = [
+        (
+            StateReason::ProviderUnreachable,
+            "ProviderReachable",
+            "a model provider",
+        ),
+        (
+            StateReason::ServiceUnreachable,
+            "ServiceReachable",
+            "a service",
+        ),
+    ];
+    for (outage, reason, server) in outages {
+        if has_reason(before, outage) && has_reason(after, StateReason::Ready) && is_in_force(after)
+        {
+            notices.push(Notice {
+                reason,
+                note: format!("no pod reports {server} without an answer any more"),
+            });
+        }
     }
     notices.extend(recovered(&before.conditions, &after.conditions));
     notices
@@ -255,6 +267,11 @@ mod tests {
         let ready = |reason: &str| status(&["reed.fish"], "c1", ("True", reason));
         let reported = |reason: &str| in_force(ready(reason), "True", "InForce");
         let down = reported("ServiceUnreachable");
+        check(
+            Some(&reported("ProviderUnreachable")),
+            &reported("Ready"),
+            &["ProviderReachable: no pod reports a model provider without an answer any more"],
+        );
         check(Some(&reported("Ready")), &down, &[]);
         check(
             Some(&down),

@@ -36,6 +36,8 @@ pub struct PodState {
     pub providers: Vec<String>,
     /// Services from which its mediator's last calls got no answer: `NAME (cause)`.
     pub outages: Vec<String>,
+    /// Providers from which its mediator's last requests got no answer: `NAME (cause)`.
+    pub provider_outages: Vec<String>,
 }
 
 /// The last report of a pod's mediator, compared with the current manifest.
@@ -129,12 +131,13 @@ pub(super) fn faults(pods: &[PodState]) -> Vec<Verdict> {
 /// Returns the verdict of `Ready` that an earlier leader made from the pods' reports. `None` if no pod
 /// still has to report to this leader, or if that verdict did not come from a report.
 pub(super) fn earlier_verdict(before: &[Condition], pods: &[PodState]) -> Option<Verdict> {
-    const FROM_REPORTS: [StateReason; 6] = [
+    const FROM_REPORTS: [StateReason; 7] = [
         StateReason::ManifestRejected,
         StateReason::Stale,
         StateReason::TokenReplaced,
         StateReason::TokenRefused,
         StateReason::ProviderKeyRefused,
+        StateReason::ProviderUnreachable,
         StateReason::ServiceUnreachable,
     ];
     let lacks_report = |pod: &PodState| {
@@ -303,22 +306,28 @@ fn key_refused(pods: &[PodState]) -> Option<Verdict> {
     })
 }
 
-/// The verdict on services that do not answer calls. It names no pods, so that its text changes with
-/// the first pod and the last one that report a service. True: the agent is as its spec says, and the
-/// service may return by itself.
-pub(super) fn outages(pods: &[PodState]) -> Option<Verdict> {
-    let services: BTreeSet<&str> = pods
-        .iter()
-        .flat_map(|pod| &pod.outages)
-        .map(String::as_str)
-        .collect();
-    let named: Vec<&str> = services.iter().copied().take(STALE_LISTED).collect();
-    let text = format!(
-        "the last calls got no answer from service {}: `kubectl toolcrib audit --failed` shows the address",
-        named.join(", ")
-    );
-    (!named.is_empty())
-        .then(|| verdict(ConditionStatus::True, StateReason::ServiceUnreachable, text))
+/// The verdicts on providers and services that do not answer, providers first: without one the
+/// agent can do nothing. They name no pods, so that a text changes with the first pod and the last
+/// one that report a server. True: the agent is as its spec says, and the server may return by itself.
+pub(super) fn outages(pods: &[PodState]) -> Vec<Verdict> {
+    let named = |of: fn(&PodState) -> &Vec<String>| {
+        let servers: BTreeSet<&str> = pods.iter().flat_map(of).map(String::as_str).collect();
+        let named: Vec<&str> = servers.into_iter().take(STALE_LISTED).collect();
+        (!named.is_empty()).then(|| named.join(", "))
+    };
+    let providers = named(|pod| &pod.provider_outages).map(|named| {
+        let text = format!(
+            "the last requests got no answer from model provider {named}: `kubectl toolcrib audit --requests` shows the address"
+        );
+        verdict(ConditionStatus::True, StateReason::ProviderUnreachable, text)
+    });
+    let services = named(|pod| &pod.outages).map(|named| {
+        let text = format!(
+            "the last calls got no answer from service {named}: `kubectl toolcrib audit --failed` shows the address"
+        );
+        verdict(ConditionStatus::True, StateReason::ServiceUnreachable, text)
+    });
+    providers.into_iter().chain(services).collect()
 }
 
 /// Reason and note of each Warning about the pods. Reports are trusted only if the operator wrote

@@ -47,6 +47,8 @@ pub struct PodReport {
     pub providers: Vec<String>,
     /// Services from which the mediator's last calls got no answer, as `service (cause)`.
     pub outages: Vec<String>,
+    /// Providers from which the mediator's last requests got no answer, as `provider (cause)`.
+    pub provider_outages: Vec<String>,
     /// Whether the mediator has accepted the runner's token.
     pub runner: Option<RunnerAccess>,
 }
@@ -319,6 +321,7 @@ impl PodReport {
         let withheld = up.withheld.iter().take(MOST_WITHHELD);
         let providers = up.providers.iter().take(MOST_PROVIDERS);
         let outages = up.outages.iter().take(MOST_OUTAGES);
+        let provider_outages = up.provider_outages.iter().take(MOST_PROVIDERS);
         Self {
             pod: sender.pod.clone(),
             loaded: up.loaded.as_ref().map(|loaded| Digests {
@@ -334,6 +337,9 @@ impl PodReport {
                 .collect(),
             outages: outages
                 .map(|outage| format!("{} ({})", cut(&outage.service), cut(&outage.reason)))
+                .collect(),
+            provider_outages: provider_outages
+                .map(|outage| format!("{} ({})", cut(&outage.provider), cut(&outage.reason)))
                 .collect(),
             runner: up.runner,
         }

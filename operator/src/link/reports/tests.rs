@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use toolcrib_manifest::{LoadedVersion, ProviderRefusal, ServiceOutage};
+use toolcrib_manifest::{LoadedVersion, ProviderOutage, ProviderRefusal, ServiceOutage};
 
 use super::*;
 
@@ -35,6 +35,7 @@ fn up(epoch: &str, calls: u64) -> LinkUp {
         withheld: Vec::new(),
         providers: Vec::new(),
         outages: Vec::new(),
+        provider_outages: Vec::new(),
         runner: None,
         usage: Usage {
             calls,
@@ -236,11 +237,19 @@ fn an_outage_is_a_change_of_state_until_it_is_over() {
         reason: "connection refused".into(),
     };
     silent.outages = vec![outage; 2 * MOST_OUTAGES];
+    let outage = ProviderOutage {
+        provider: "reef".into(),
+        reason: "timed out".into(),
+    };
+    silent.provider_outages = vec![outage; 2 * MOST_PROVIDERS];
     assert!(reports.take(&sender, &silent).state);
     assert!(!reports.take(&sender, &silent).state);
     let outages = &reports.pod("a").unwrap().outages;
     assert_eq!(outages.len(), MOST_OUTAGES);
     assert_eq!(outages[0], "desk (connection refused)");
+    let outages = &reports.pod("a").unwrap().provider_outages;
+    assert_eq!(outages.len(), MOST_PROVIDERS);
+    assert_eq!(outages[0], "reef (timed out)");
     assert!(reports.take(&sender, &up("e1", 0)).state);
 }
 

@@ -203,6 +203,18 @@ async fn mediators_report_the_manifest_in_force() {
     harness
         .condition::<Agent>("analyst", "Ready", "True/Ready")
         .await;
+    // The provider does not answer requests; the agent stays Ready.
+    let mut silent = up(digest, 8);
+    silent["runner"] = json!("Admitted");
+    silent["provider_outages"] = json!([{"provider": "scripted", "reason": "timed out"}]);
+    assert_eq!(send(&token, silent).await.0, 200);
+    let message = harness
+        .condition::<Agent>("analyst", "Ready", "True/ProviderUnreachable")
+        .await;
+    assert!(
+        message.contains("no answer from model provider scripted (timed out)"),
+        "{message}"
+    );
     // A service does not answer its calls; the agent stays Ready.
     let mut silent = up(digest, 8);
     silent["runner"] = json!("Admitted");
@@ -228,7 +240,12 @@ async fn mediators_report_the_manifest_in_force() {
                 let mut listed = listed.iter();
                 listed.any(|event| event.reason.as_deref() == Some(reason))
             };
-            (has("ServiceUnreachable") && has("ServiceReachable")).then_some(())
+            let all = [
+                "ProviderUnreachable",
+                "ServiceUnreachable",
+                "ServiceReachable",
+            ];
+            all.into_iter().all(has).then_some(())
         })
         .await;
     let mut refused = up(digest, 8);

@@ -27,6 +27,7 @@ use crate::metrics::{KeyCounts, Metrics};
 use crate::outbound::body::{self, BodyError};
 use crate::outbound::error;
 use crate::outbound::model::headers;
+use crate::outbound::outages::{Outages, Sign};
 use crate::outbound::{Outbound, OutboundError};
 
 /// The deadlines of one call.
@@ -89,6 +90,7 @@ pub struct ModelClient {
     /// Wakes the link when a key is refused, or accepted again.
     key_change: Notify,
     metrics: Arc<Metrics>,
+    outages: Arc<Outages>,
 }
 
 /// A candidate and the body to send it, with the candidate's own model name.
@@ -191,12 +193,22 @@ enum Attempt<T> {
     Final(ModelError),
 }
 
+impl<T> Attempt<T> {
+    fn failure(&self) -> Option<&ModelError> {
+        match self {
+            Attempt::Served(_) => None,
+            Attempt::Failed(error) | Attempt::Final(error) => Some(error),
+        }
+    }
+}
+
 impl ModelClient {
-    pub fn new(metrics: Arc<Metrics>) -> Self {
+    pub fn new(metrics: Arc<Metrics>, outages: Arc<Outages>) -> Self {
         Self {
             pool: Mutex::default(),
             key_change: Notify::new(),
             metrics,
+            outages,
         }
     }
 
@@ -339,9 +351,16 @@ impl ModelClient {
                 if changed {
                     self.key_change.notify_one();
                 }
-                let (label, served) = match &attempt {
-                    Attempt::Served(_) => ("ok", Some(began.elapsed())),
-                    Attempt::Failed(error) | Attempt::Final(error) => (label(error, outcome), None),
+                let failure = attempt.failure();
+                self.outages.count_request(
+                    &candidate.provider,
+                    &candidate.base_url,
+                    failure.map_or(Sign::Answer, ModelError::sign),
+                    Instant::now().into(),
+                );
+                let (label, served) = match failure {
+                    None => ("ok", Some(began.elapsed())),
+                    Some(error) => (label(error, outcome), None),
                 };
                 self.metrics.model_call(&candidate.provider, label, served);
                 match attempt {

@@ -13,6 +13,7 @@ use toolcrib_mediation::{ConnectionFailure, upstream_status};
 use url::Url;
 
 use super::pool::NoUsableKey;
+use crate::outbound::outages::Sign;
 use crate::outbound::{body, error};
 
 /// Most bytes of an error's body that are passed on.
@@ -75,6 +76,17 @@ impl ModelError {
             | ModelError::Unreachable { .. }
             | ModelError::Timeout { .. }
             | ModelError::TooLarge => None,
+        }
+    }
+
+    /// What the failure says about the provider. Without a usable key no request was sent.
+    pub(super) fn sign(&self) -> Sign {
+        match self {
+            ModelError::Http(_) | ModelError::TooLarge => Sign::Answer,
+            ModelError::Unreachable { .. } | ModelError::Timeout { .. } => {
+                self.connection().map_or(Sign::None, Sign::no_answer)
+            }
+            ModelError::NoUsableKey(_) => Sign::None,
         }
     }
 

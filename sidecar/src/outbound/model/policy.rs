@@ -277,6 +277,6 @@ fn candidate(provider: &str, model: &str, endpoint: &Endpoint) -> Candidate {
     Candidate {
         provider: provider.to_string(),
         model: model.to_string(),
-        base_url: endpoint.base_url.trim_end_matches('/').to_string(),
+        base_url: endpoint.trimmed_url().to_owned(),
     }
 }

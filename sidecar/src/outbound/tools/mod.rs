@@ -16,7 +16,6 @@ pub mod granted;
 mod http;
 pub mod mcp;
 pub mod oauth;
-pub mod outages;
 pub mod prepared;
 mod services;
 

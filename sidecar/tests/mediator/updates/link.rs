@@ -243,6 +243,45 @@ async fn the_service_of_tools_that_were_taken_away_is_not_reported() {
 }
 
 #[tokio::test]
+async fn a_provider_that_does_not_answer_is_reported_until_its_address_is_another() {
+    let operator = Fake::start().await;
+    let present = |seq: u64| json!({"seq": seq, "agent": "Present"});
+    let never = Arc::new(Notify::new());
+    operator.will(Answer::json(present(1)));
+    operator.will(Answer::json(present(2)).gated(&never));
+    operator.will(Answer::json(present(3)).gated(&never));
+    let (mut world, _token) = linked_by(&operator, |files| {
+        files.providers["providers"]["house"]["endpoints"][0]["base_url"] =
+            json!("http://127.0.0.1:1/v1");
+    })
+    .await;
+    // This report is held while the requests are made.
+    operator.asked(2).await;
+    let outages = || operator.requests().last().unwrap().json()["provider_outages"].clone();
+    for _ in 0..3 {
+        assert_eq!(outages(), Value::Null);
+        let (status, body) = world.ask(chat()).await;
+        assert_eq!(
+            (status, &body["error"]["code"]),
+            (502, &json!("upstream_unreachable"))
+        );
+    }
+    let reason = "connection refused: check that the server runs and listens at this port";
+    let expected = json!([{"provider": "house", "reason": reason}]);
+    until("a report of the provider", || {
+        (outages() == expected).then_some(())
+    })
+    .await;
+    world.files.providers["providers"]["house"]["endpoints"][0]["base_url"] =
+        json!(format!("{}/v1", world.model.url()));
+    world.publish().await;
+    until("a report without it", || {
+        (outages() == Value::Null).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_refused_version_is_reported() {
     let operator = Fake::start().await;
     let present = |seq: u64| json!({"seq": seq, "agent": "Present"});

@@ -272,7 +272,7 @@ fn ready(facts: &AgentFacts<'_>, before: &[Condition]) -> Verdict {
     if let Some(used_up) = budgets::used_up(&facts.budgets) {
         return used_up;
     }
-    if let Some(outages) = outages(&facts.pods).or(earlier) {
+    if let Some(outages) = outages(&facts.pods).into_iter().next().or(earlier) {
         return outages;
     }
     if facts.pods.is_empty() {

@@ -40,6 +40,7 @@ fn pod(name: &str, report: ReportState, overdue: bool) -> PodState {
         withheld: Vec::new(),
         providers: Vec::new(),
         outages: Vec::new(),
+        provider_outages: Vec::new(),
     }
 }
 
@@ -106,8 +107,13 @@ fn a_fault_that_pods_reported_to_an_earlier_leader_stays_until_they_report_again
         outages: vec!["desk (connection refused)".into()],
         ..pod("a", ReportState::Loaded, false)
     };
+    let without_model = PodState {
+        provider_outages: vec!["reef (connection refused)".into()],
+        ..pod("a", ReportState::Loaded, false)
+    };
     for (fault, expected) in [
         (refused, "False/ProviderKeyRefused"),
+        (without_model, "True/ProviderUnreachable"),
         (down, "True/ServiceUnreachable"),
     ] {
         let before = status(None, vec![fault]);
@@ -147,6 +153,28 @@ fn a_service_without_an_answer_is_named_and_the_agent_stays_ready() {
     assert_eq!(pod_warnings(&WriteOutcome::Done, &both[1..]), warnings);
     let (_, ready, _) = check(both);
     assert_eq!(ready, "True/ServiceUnreachable");
+}
+
+#[test]
+fn a_model_provider_without_an_answer_is_named_before_services() {
+    let silent = PodState {
+        outages: vec!["desk (connection refused)".into()],
+        provider_outages: vec!["reef (the name does not resolve)".into()],
+        ..pod("a", ReportState::Loaded, false)
+    };
+    let warnings = pod_warnings(&WriteOutcome::Done, std::slice::from_ref(&silent));
+    assert_eq!(
+        warnings[0],
+        (
+            "ProviderUnreachable",
+            "the last requests got no answer from model provider reef (the name does not resolve): \
+             `kubectl toolcrib audit --requests` shows the address"
+                .to_owned()
+        )
+    );
+    assert_eq!(warnings[1].0, "ServiceUnreachable");
+    let (_, ready, _) = check(vec![silent]);
+    assert_eq!(ready, "True/ProviderUnreachable");
 }
 
 /// `InForce` and `Ready` as `status/reason`, and `running inForce [stale]`.

@@ -1,10 +1,10 @@
-//! The services from which calls get no answer, for the report over the link.
+//! The services and model providers from which calls get no answer, for the report over the link.
 //!
-//! Here: counting, from the results of calls. Not here: model providers, and feeds.
+//! Here: counting, from the results of calls. Not here: feeds.
 //!
-//! Invariants: a service is reported after [`FAILURES`] calls in a row without an answer, and until
-//! one gets an answer, whatever it says. The report of one service changes at most once in [`STEADY`],
-//! so a service that comes and goes causes few writes of a status. Memory is bounded.
+//! Invariants: a server is reported after [`FAILURES`] calls in a row without an answer, and until
+//! one gets an answer, whatever it says. The report of one server changes at most once in [`STEADY`],
+//! so a server that comes and goes causes few writes of a status. Memory is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,34 +13,50 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use toolcrib_manifest::{Auth, Execution, MOST_OUTAGES, ServiceOutage};
+use toolcrib_manifest::{
+    Auth, Execution, MOST_OUTAGES, MOST_PROVIDERS, Provider, ProviderOutage, ServiceOutage,
+};
 use toolcrib_mediation::{Certainty, ConnectionCause, ConnectionFailure, ResultCode, ToolFailure};
 
-use crate::outbound::error;
+use super::error;
 
-/// Number of calls in a row without an answer after which a service is reported.
+/// Number of calls in a row without an answer after which a server is reported.
 const FAILURES: u32 = 3;
-/// Shortest time between two changes of what is reported of a service.
+/// Shortest time between two changes of what is reported of a server.
 const STEADY: Duration = Duration::from_secs(60);
-/// Limits the services that are counted. Files have fewer; those of earlier files are dropped with
+/// Limits the servers that are counted. Files have fewer; those of earlier files are dropped with
 /// the next report.
 const MOST_COUNTED: usize = 1024;
 
-/// The services that did not answer lately.
+/// The servers that did not answer lately.
 #[derive(Debug, Default)]
 pub struct Outages {
-    services: Mutex<BTreeMap<Service, Outage>>,
+    servers: Mutex<BTreeMap<Server, Outage>>,
     change: Notify,
 }
 
-/// A service at an address: after a correction of the address, nothing is known of it.
+/// A server at an address: after a correction of the address, nothing is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Service {
+struct Server {
+    kind: ServerKind,
     name: String,
     base_url: String,
 }
 
-/// The calls of a service since its last answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ServerKind {
+    Service,
+    Provider,
+}
+
+/// What the report says of all servers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct OutageReport {
+    pub services: Vec<ServiceOutage>,
+    pub providers: Vec<ProviderOutage>,
+}
+
+/// The calls of a server since its last answer.
 #[derive(Debug)]
 struct Outage {
     calls: u32,
@@ -53,32 +69,21 @@ struct Outage {
 
 /// Why a call got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cause {
-    server: Server,
+pub struct Cause {
+    /// The service was not called, since its token issuer did not answer.
+    is_of_issuer: bool,
     connection: ConnectionCause,
-}
-
-/// The server that did not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Server {
-    Service,
-    /// The service was not called, since there was no token for it.
-    TokenIssuer,
 }
 
 impl Cause {
     fn of(execution: &Execution, connection: &ConnectionFailure) -> Self {
         let is_at = |url: &str| error::address(url) == connection.address;
-        let server = match &execution.auth {
-            Some(Auth::Oauth { token_url, .. })
-                if is_at(token_url) && !is_at(&execution.base_url) =>
-            {
-                Server::TokenIssuer
-            }
-            Some(_) | None => Server::Service,
+        let is_of_issuer = match &execution.auth {
+            Some(Auth::Oauth { token_url, .. }) => is_at(token_url) && !is_at(&execution.base_url),
+            Some(_) | None => false,
         };
         Self {
-            server,
+            is_of_issuer,
             connection: connection.cause,
         }
     }
@@ -86,17 +91,16 @@ impl Cause {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.server {
-            Server::Service => write!(f, "{}", self.connection.with_advice()),
-            Server::TokenIssuer => {
-                write!(f, "its token issuer: {}", self.connection.with_advice())
-            }
+        if self.is_of_issuer {
+            f.write_str("its token issuer: ")?;
         }
+        f.write_str(&self.connection.with_advice())
     }
 }
 
-/// What the result of a call says about its service.
-enum Sign {
+/// What the result of a call says about its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
     Answer,
     NoAnswer(Cause),
     /// The call was refused here, or its turn ended.
@@ -104,7 +108,15 @@ enum Sign {
 }
 
 impl Sign {
-    fn of<T>(execution: &Execution, result: &Result<T, ToolFailure>) -> Self {
+    /// A server at the address itself did not answer.
+    pub fn no_answer(connection: &ConnectionFailure) -> Self {
+        Sign::NoAnswer(Cause {
+            is_of_issuer: false,
+            connection: connection.cause,
+        })
+    }
+
+    fn of_call<T>(execution: &Execution, result: &Result<T, ToolFailure>) -> Self {
         let Err(failure) = result else {
             return Sign::Answer;
         };
@@ -146,16 +158,35 @@ impl Outage {
 }
 
 impl Outages {
-    /// Counts the result of a call of this service.
-    pub fn count<T>(&self, execution: &Execution, result: &Result<T, ToolFailure>, now: Instant) {
-        let sign = Sign::of(execution, result);
-        let service = Service {
+    /// Counts the result of a call of a tool.
+    pub fn count_call<T>(
+        &self,
+        execution: &Execution,
+        result: &Result<T, ToolFailure>,
+        now: Instant,
+    ) {
+        let server = Server {
+            kind: ServerKind::Service,
             name: execution.service.clone(),
             base_url: execution.base_url.clone(),
         };
-        let mut services = self.services.lock();
-        let is_full = services.len() >= MOST_COUNTED;
-        let change = match (services.get_mut(&service), sign) {
+        self.count(server, Sign::of_call(execution, result), now);
+    }
+
+    /// Counts a request to the provider of this name, at this address.
+    pub fn count_request(&self, provider: &str, base_url: &str, sign: Sign, now: Instant) {
+        let server = Server {
+            kind: ServerKind::Provider,
+            name: provider.to_owned(),
+            base_url: base_url.to_owned(),
+        };
+        self.count(server, sign, now);
+    }
+
+    fn count(&self, server: Server, sign: Sign, now: Instant) {
+        let mut servers = self.servers.lock();
+        let is_full = servers.len() >= MOST_COUNTED;
+        let change = match (servers.get_mut(&server), sign) {
             (Some(known), Sign::Answer) => {
                 known.calls = 0;
                 known.settle(now)
@@ -172,7 +203,7 @@ impl Outages {
                     reported: None,
                     changed: None,
                 };
-                services.insert(service, first);
+                servers.insert(server, first);
                 false
             }
             (None, Sign::Answer | Sign::NoAnswer(_)) | (_, Sign::None) => false,
@@ -182,34 +213,56 @@ impl Outages {
         }
     }
 
-    /// Resolves after a service has become one to report, or none any more.
+    /// Resolves after a server has become one to report, or none any more.
     pub async fn change(&self) {
         self.change.notified().await;
     }
 
-    /// Returns the services of these tools that do not answer, and forgets all others.
+    /// Returns the services of these tools and those of these providers that do not answer, and
+    /// forgets all other servers.
     pub fn report<'e>(
         &self,
         tools: impl Iterator<Item = &'e Execution>,
+        providers: &BTreeMap<String, Provider>,
         now: Instant,
-    ) -> Vec<ServiceOutage> {
-        let mut services = self.services.lock();
-        if services.is_empty() {
-            return Vec::new();
+    ) -> OutageReport {
+        let mut servers = self.servers.lock();
+        let mut report = OutageReport::default();
+        if servers.is_empty() {
+            return report;
         }
-        let current: BTreeSet<(&str, &str)> =
+        let services: BTreeSet<(&str, &str)> =
             tools.map(|it| (&*it.service, &*it.base_url)).collect();
-        services.retain(|service, calls| {
-            calls.settle(now);
-            current.contains(&(&*service.name, &*service.base_url)) && !calls.is_over(now)
+        servers.retain(|server, outage| {
+            outage.settle(now);
+            let is_current = match server.kind {
+                ServerKind::Service => services.contains(&(&*server.name, &*server.base_url)),
+                ServerKind::Provider => providers.get(&server.name).is_some_and(|provider| {
+                    let mut endpoints = provider.endpoints.iter();
+                    endpoints.any(|it| it.trimmed_url() == server.base_url)
+                }),
+            };
+            is_current && !outage.is_over(now)
         });
-        let reported = services.iter().filter_map(|(service, calls)| {
-            Some(ServiceOutage {
-                service: service.name.clone(),
-                reason: calls.reported?.to_string(),
-            })
-        });
-        reported.take(MOST_OUTAGES).collect()
+        for (server, outage) in servers.iter() {
+            let Some(cause) = outage.reported else {
+                continue;
+            };
+            let (name, reason) = (server.name.clone(), cause.to_string());
+            match server.kind {
+                ServerKind::Service => report.services.push(ServiceOutage {
+                    service: name,
+                    reason,
+                }),
+                ServerKind::Provider => report.providers.push(ProviderOutage {
+                    provider: name,
+                    reason,
+                }),
+            }
+        }
+        report.services.truncate(MOST_OUTAGES);
+        report.providers.truncate(MOST_PROVIDERS);
+        report
     }
 }
 
@@ -259,16 +312,23 @@ mod tests {
             self.begun + Duration::from_secs(seconds)
         }
 
+        fn report(&self, tool: &Execution, seconds: u64) -> Vec<ServiceOutage> {
+            let report =
+                self.outages
+                    .report([tool].into_iter(), &BTreeMap::new(), self.at(seconds));
+            assert_eq!(report.providers, []);
+            report.services
+        }
+
         fn call(&self, seconds: u64, result: &Result<(), ToolFailure>) {
-            self.outages.count(&self.desk, result, self.at(seconds));
+            self.outages
+                .count_call(&self.desk, result, self.at(seconds));
         }
 
         /// The report without its advice, and whether the link was woken for it.
         #[track_caller]
         fn check(&self, seconds: u64, expected: &[&str], woken: bool) {
-            let report = self
-                .outages
-                .report([&self.desk].into_iter(), self.at(seconds));
+            let report = self.report(&self.desk, seconds);
             let report: Vec<String> = report
                 .iter()
                 .map(|outage| {
@@ -363,9 +423,7 @@ mod tests {
         for second in 0..600 {
             let is_up = second % 8 >= 5;
             calls.call(second, if is_up { &Ok(()) } else { &refused });
-            let report = calls
-                .outages
-                .report([&calls.desk].into_iter(), calls.at(second));
+            let report = calls.report(&calls.desk, second);
             changes += u32::from(report != before);
             before = report;
         }
@@ -380,19 +438,59 @@ mod tests {
         }
         calls.check(3, &["desk: the name does not resolve"], true);
         let corrected = execution("desk", "http://desk.pond.svc:8080");
-        let report = calls.outages.report([&corrected].into_iter(), calls.at(4));
-        assert_eq!(report, []);
-        assert!(calls.outages.services.lock().is_empty());
+        assert_eq!(calls.report(&corrected, 4), []);
+        assert!(calls.outages.servers.lock().is_empty());
     }
 
     #[test]
-    fn counted_services_are_bounded() {
+    fn a_provider_is_reported_by_the_rule_of_services() {
+        let outages = Outages::default();
+        let begun = Instant::now();
+        let providers: BTreeMap<String, Provider> = serde_json::from_value(json!({
+            "reef": {"auth": "none", "endpoints": [{"base_url": "https://reef.test/v1/",
+                "dialect": "openai"}]},
+        }))
+        .expect("providers");
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let check = |providers: &BTreeMap<String, Provider>, seconds, expected: &[&str]| {
+            let report = outages.report(std::iter::empty(), providers, at(seconds));
+            assert_eq!(report.services, []);
+            let reasons: Vec<_> = report.providers.iter().map(|it| &*it.reason).collect();
+            assert_eq!(reasons, expected);
+        };
+        let count = |sign, seconds| {
+            outages.count_request("reef", "https://reef.test/v1", sign, at(seconds));
+        };
+        let refused = Sign::no_answer(&ConnectionFailure {
+            cause: ConnectionCause::Refused,
+            address: "https://reef.test".into(),
+        });
+        for second in 0..3 {
+            check(&providers, second, &[]);
+            count(refused, second);
+        }
+        assert!(outages.change().now_or_never().is_some());
+        let reason = "connection refused: check that the server runs and listens at this port";
+        check(&providers, 3, &[reason]);
+        count(Sign::None, 90);
+        check(&providers, 90, &[reason]);
+        count(Sign::Answer, 91);
+        check(&providers, 91, &[]);
+        for second in 200..203 {
+            count(refused, second);
+        }
+        check(&providers, 203, &[reason]);
+        check(&BTreeMap::new(), 204, &[]);
+    }
+
+    #[test]
+    fn the_number_of_servers_is_bounded() {
         let calls = Calls::new();
         for number in 0..2 * MOST_COUNTED {
             let service = execution(&format!("s{number}"), "http://a.test");
             let refused = failure(ConnectionCause::Refused);
-            calls.outages.count(&service, &refused, calls.at(0));
+            calls.outages.count_call(&service, &refused, calls.at(0));
         }
-        assert_eq!(calls.outages.services.lock().len(), MOST_COUNTED);
+        assert_eq!(calls.outages.servers.lock().len(), MOST_COUNTED);
     }
 }
