@@ -69,13 +69,16 @@ fn tools_within_the_bounds_stay() {
 }
 
 #[test]
-fn whole_surfaces_are_withheld_first() {
-    check(&[60, 60, 1], 10, &[60, 60, 0], Some(Code::TooManyTools));
-}
-
-#[test]
-fn then_single_tools_of_the_last_surface_are_withheld() {
-    check(&[125], 10, &[120], Some(Code::TooManyTools));
+fn the_largest_surfaces_lose_tools_and_displace_no_smaller_one() {
+    let check = |counts: &[usize], kept: &[usize]| {
+        check(counts, 10, kept, Some(Code::TooManyTools));
+    };
+    check(&[125], &[120]);
+    check(&[150, 2], &[118, 2]);
+    check(&[2, 150], &[2, 118]);
+    // Of equal surfaces the first in name order keeps one more.
+    check(&[60, 60, 1], &[60, 59, 1]);
+    check(&[100, 50, 30], &[45, 45, 30]);
 }
 
 #[test]

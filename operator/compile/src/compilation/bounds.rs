@@ -1,11 +1,15 @@
-//! Keeps a manifest within its bounds. If it exceeds one, the last surfaces in name order are
-//! withheld until it fits, then the last tools of the remaining one, then the last feeds. If the
-//! providers alone are too large, the last providers are withheld first, since removing tools could
-//! not make room for them. An old manifest must not stay in force, or bloating a surface would
-//! freeze a revoked grant.
+//! Keeps a manifest within its bounds.
+//!
+//! Too many tools: the largest surfaces lose tools, so that no surface displaces a smaller one. Too
+//! many bytes: the last surfaces in name order are withheld until the manifest fits, then the last
+//! tools of the remaining one, then the last feeds. If the providers alone are too large, the last
+//! providers are withheld first, since removing tools could not make room for them.
+//!
+//! An old manifest must not stay in force, or bloating a surface would freeze a revoked grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toolcrib_bounds::listed;
 use toolcrib_manifest::{EndpointDialect, Mode, Tool};
 
 use crate::Code;
@@ -46,14 +50,8 @@ pub(crate) struct Excess {
 pub(crate) fn enforce(files: &mut Files, reserved: usize) -> Vec<Excess> {
     let mut excess = Vec::new();
     let cap = tool_cap(files).unwrap_or(usize::MAX);
-    let counts = tools_by_surface(files);
-    while files.tools.tools.len() > cap {
-        let message = too_many_tools(cap, files, &counts);
-        excess.extend(last_to_go(files).into_iter().map(|tool| Excess {
-            what: tool.name,
-            code: Code::TooManyTools,
-            message: message.clone(),
-        }));
+    if files.tools.tools.len() > cap {
+        excess.extend(share_cap(files, cap));
     }
     let message = format!("the compiled files are over {MAX_BYTES} bytes: grant fewer tools");
     excess.extend(shrink(files, MAX_BYTES.saturating_sub(reserved), &message));
@@ -173,27 +171,57 @@ fn tools_by_surface(files: &Files) -> Vec<(String, usize)> {
     counts
 }
 
-/// Lists the surfaces with their counts, so that the largest is seen, and the surface whose tools
-/// are withheld next.
-fn too_many_tools(cap: usize, files: &Files, counts: &[(String, usize)]) -> String {
+/// Removes tools until `cap` are left. Each surface keeps the first of its tools: all of them if it has
+/// no more than its share, which is equal for the larger ones.
+fn share_cap(files: &mut Files, cap: usize) -> Vec<Excess> {
+    let counts = tools_by_surface(files);
+    let mut shares: BTreeMap<String, usize> = BTreeMap::new();
+    let mut left = cap;
+    for (smaller, (surface, count)) in counts.iter().rev().enumerate() {
+        let share = (*count).min(left / (counts.len() - smaller));
+        left -= share;
+        shares.insert(surface.clone(), share);
+    }
+    let message = too_many_tools(cap, &counts, &shares);
+    let mut excess = Vec::new();
+    let mut kept = Vec::with_capacity(cap);
+    for tool in std::mem::take(&mut files.tools.tools) {
+        match shares.get_mut(&tool.execution.service) {
+            Some(share) if *share > 0 => {
+                *share -= 1;
+                kept.push(tool);
+            }
+            Some(_) | None => excess.push(Excess {
+                what: tool.name,
+                code: Code::TooManyTools,
+                message: message.clone(),
+            }),
+        }
+    }
+    files.tools.tools = kept;
+    excess
+}
+
+/// Lists the surfaces with their counts, so that the largest is seen, and those that lose tools.
+fn too_many_tools(
+    cap: usize,
+    counts: &[(String, usize)],
+    shares: &BTreeMap<String, usize>,
+) -> String {
     let total: usize = counts.iter().map(|(_, count)| count).sum();
-    let mut listed: Vec<String> = counts
+    let numbers: Vec<String> = counts
         .iter()
-        .take(LISTED)
         .map(|(surface, count)| format!("{surface} {count}"))
         .collect();
-    if counts.len() > LISTED {
-        listed.push(format!("{} more surfaces", counts.len() - LISTED));
-    }
-    let withheld = files
-        .tools
-        .tools
-        .last()
-        .map_or("", |tool| &tool.execution.service);
+    let losing: Vec<&str> = counts
+        .iter()
+        .filter(|(surface, count)| shares.get(surface) < Some(count))
+        .map(|(surface, _)| &**surface)
+        .collect();
+    let losing = listed(losing, LISTED);
     format!(
-        "{total} tools are granted ({}), and the model API takes {cap}: tools of {withheld}, the last in name order, are withheld; grant fewer of {}",
-        listed.join(", "),
-        counts.first().map_or("", |(surface, _)| surface),
+        "{total} tools are granted ({}), and the model API takes {cap}: the last tools of {losing} are withheld; grant fewer of {losing}",
+        listed(numbers, LISTED),
     )
 }
 

@@ -505,10 +505,10 @@ codes! {
     cause "The compiled files with their CA bundles, or the skills, are over 700 KiB, or over 960 KiB once credentials are in: a Secret holds at most 1 MiB. Feeds go once no tool is left, and providers that are too much by themselves."
     cure "Grant fewer tools, or shorten schemas, descriptions, skills, CA bundles and credentials."
 
-    /// More tools than the dialect takes; surfaces, then tools, are withheld from the end.
+    /// More tools than the dialect takes; the last tools of the largest surfaces are withheld.
     TooManyTools: Error, Spec,
     cause "OpenAI takes 128 tools in one request, of which 8 are left to the runner's own."
-    cure "Grant fewer tools of the largest surface that the message names, or split the agent into several. Surfaces are kept in name order, so a large one displaces those that come after it."
+    cure "Grant fewer tools of the largest surface that the message names, or split the agent into several. Each surface keeps its first tools in name order, and no large surface displaces a smaller one."
 
     /// More feeds than a request shows; the last ones are withheld.
     TooManyFeeds: Error, Spec,
