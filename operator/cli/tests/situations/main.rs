@@ -226,7 +226,7 @@ async fn section(harness: &Harness, ports: &Ports, one: &Scene) -> String {
         (one.namespace.clone(), NAMESPACE),
         (harness.system.clone(), "toolcrib-system"),
         (ports.service(one.situation).to_string(), "4000"),
-        (ports.model.to_string(), "8080"),
+        (ports.model(one.situation).to_string(), "8080"),
     ];
     page::normalized(&text, &replaced)
 }
