@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use crate::objects::decode::Undecodable;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use toolcrib_compile::{Code, Diagnostic, ObjectRef, Subject, not_accepted, not_resolved};
+use toolcrib_compile::{
+    Code, Diagnostic, ObjectRef, Severity, Subject, not_accepted, not_resolved,
+};
 use toolcrib_crds::{ConditionStatus, ConditionType, ReasonName, StateReason, condition, set};
 
 /// Status, reason and message of a condition.
@@ -92,7 +94,14 @@ pub(super) fn own_conditions(
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let accepted = verdict_on(not_accepted(diagnostics, subject), StateReason::Accepted);
+    let accepted = match not_accepted(diagnostics, subject) {
+        Some(found) => verdict_on(Some(found), StateReason::Accepted),
+        None => verdict(
+            ConditionStatus::True,
+            StateReason::Accepted,
+            warnings(diagnostics, subject).unwrap_or_default(),
+        ),
+    };
     let unread = unread.and_then(BTreeMap::first_key_value);
     let resolved = match (not_resolved(diagnostics, subject), unread) {
         // Unknown and not False, since the Secret may be correct.
@@ -116,6 +125,18 @@ pub(super) fn own_conditions(
         put(&mut conditions, type_, verdict, generation, now);
     }
     conditions
+}
+
+/// The number of warnings about the object itself, and the first of them. The Events have the rest.
+fn warnings(diagnostics: &[Diagnostic], subject: &Subject) -> Option<String> {
+    let mut warnings = diagnostics
+        .iter()
+        .filter(|found| found.severity == Severity::Warning && found.object == *subject);
+    let first = sentence(warnings.next()?);
+    match warnings.count() {
+        0 => Some(format!("1 warning: {first}")),
+        more => Some(format!("{} warnings; first: {first}", more + 1)),
+    }
 }
 
 /// The conditions `Accepted` and `Ready` of an object that cannot be decoded or is over a budget; it
@@ -214,6 +235,34 @@ mod tests {
         assert_eq!(
             resolved(&found.into_sorted(), &unread),
             "False ServiceNotFound Surface pond/reed: spec.service: is missing"
+        );
+    }
+
+    /// Tools in a descriptor of an earlier version are ignored: the Surface is accepted without them.
+    #[test]
+    fn accepted_has_the_first_warning() {
+        let subject = Subject::new(Kind::Surface, &ObjectRef::new("pond", "reed"));
+        let other = Subject::new(Kind::Agent, &ObjectRef::new("pond", "otter"));
+        let accepted = |fields: &[(&Subject, &str)]| {
+            let mut found = Diagnostics::default();
+            for (subject, field) in fields {
+                let message = "is ignored: set version: 2";
+                found.add(subject, *field, Code::DescriptorFieldIgnored, message);
+            }
+            let found = found.into_sorted();
+            let now = Timestamp::UNIX_EPOCH;
+            let mut all = own_conditions(Vec::new(), &subject, &found, None, Some(1), now);
+            let accepted = all.swap_remove(0);
+            format!("{} {}", accepted.status, accepted.message)
+        };
+        assert_eq!(accepted(&[(&other, "spec")]), "True ");
+        assert_eq!(
+            accepted(&[(&subject, "tools")]),
+            "True 1 warning: Surface pond/reed: tools: is ignored: set version: 2"
+        );
+        assert_eq!(
+            accepted(&[(&subject, "mcp"), (&subject, "tools")]),
+            "True 2 warnings; first: Surface pond/reed: mcp: is ignored: set version: 2"
         );
     }
 
