@@ -2,11 +2,13 @@
 //!
 //! Agents are read as plain JSON, so that an Agent that cannot be decoded can be suspended too.
 
+use std::fmt::Display;
+
 use kube::Resource as _;
 use kube::api::{GetParams, ListParams, Patch, PatchParams};
 use kube::core::Request;
 use serde_json::{Value, json};
-use toolcrib_compile::{ObjectRef, names};
+use toolcrib_compile::{ObjectRef, names, near};
 use toolcrib_crds::Agent;
 
 use super::{ReadError, Session};
@@ -78,6 +80,9 @@ impl Session {
     pub fn agent_states(&self, namespace: &str) -> Result<Vec<AgentState>, Failure> {
         let request = requests(namespace).list(&ListParams::default());
         let list = self.agent_request(request, format!("list agents in namespace {namespace}"))?;
+        let list = list.ok_or_else(|| {
+            failed("the cluster has no kind Agent: install the chart, or correct --context")
+        })?;
         let items = list["items"].as_array();
         Ok(items.into_iter().flatten().map(AgentState::of).collect())
     }
@@ -85,7 +90,17 @@ impl Session {
     pub fn agent_state(&self, key: &ObjectRef) -> Result<AgentState, Failure> {
         let request = requests(&key.namespace).get(&key.name, &GetParams::default());
         let object = self.agent_request(request, format!("get Agent {key}"))?;
+        let object = object.ok_or_else(|| self.no_agent(key))?;
         Ok(AgentState::of(&object))
+    }
+
+    /// The error about an Agent that does not exist. Suggests a name if Agents may be listed.
+    fn no_agent(&self, key: &ObjectRef) -> Failure {
+        let others = self.agent_states(&key.namespace).unwrap_or_default();
+        let meant = near::meant_or_known(&key.name, others.iter().map(|other| &*other.key.name));
+        failed(format_args!(
+            "there is no Agent {key}: {meant} (`kubectl get agents -A` lists the agents)"
+        ))
     }
 
     /// Writes the two fields.
@@ -96,33 +111,34 @@ impl Session {
         };
         let patch = Patch::Merge(change.patch());
         let request = requests(&key.namespace).patch(&key.name, &parameters, &patch);
-        self.agent_request(request, format!("patch Agent {key}"))?;
-        Ok(())
+        let object = self.agent_request(request, format!("patch Agent {key}"))?;
+        object.map(|_| ()).ok_or_else(|| self.no_agent(key))
     }
 
+    /// Returns the answer; `None`: what is asked for does not exist.
     fn agent_request(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
         doing: String,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Option<Value>, Failure> {
         let answer = async {
             let request = request.map_err(kube::Error::BuildRequest)?;
             self.client().request::<Value>(request).await
         };
-        let failed = |message: String| Failure::Failed(anyhow::anyhow!(message));
         match self.ask(answer)? {
-            Ok(object) => Ok(object),
-            Err(kube::Error::Api(status)) if status.code == 403 => Err(failed(format!(
+            Ok(object) => Ok(Some(object)),
+            Err(kube::Error::Api(status)) if status.code == 403 => Err(failed(format_args!(
                 "you may not {doing}: {}: the verbs get, list and patch on agents.toolcrib.dev are needed, which the chart's ClusterRole NAME-responder has",
                 status.message
             ))),
-            Err(kube::Error::Api(status)) if status.code == 404 => Err(failed(format!(
-                "cannot {doing}: {}: `kubectl get agents -A` lists the agents",
-                status.message
-            ))),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(self.failure(ReadError::Api { doing, error })),
         }
     }
+}
+
+fn failed(message: impl Display) -> Failure {
+    Failure::Failed(anyhow::anyhow!("{message}"))
 }
 
 fn requests(namespace: &str) -> Request {

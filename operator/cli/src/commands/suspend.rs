@@ -10,6 +10,7 @@ use toolcrib_compile::ObjectRef;
 use crate::args::{AgentsArgs, ClusterArgs, OperatorArgs, SuspendArgs};
 use crate::cluster::{AgentState, PodCounts, Session, SuspensionChange, WithoutCluster};
 use crate::failure::Failure;
+use crate::operator;
 use crate::print;
 
 /// Time for the operator to say in status what the pods have loaded.
@@ -135,8 +136,13 @@ fn changed(agent: &AgentState, change: &SuspensionChange, pods: Option<PodCounts
     };
     let loaded = match (pods, change) {
         (None, _) => format!(
-            "the operator has not reported on its pods yet: `kubectl get agent {} -n {}`",
-            key.name, key.namespace
+            "the operator has not confirmed it in {} s, and its pods go on as before until it does: \
+             `kubectl get agent {} -n {}` shows it; if IN-FORCE does not change, see whether the \
+             operator runs: `kubectl get pods -A -l {}`",
+            PATIENCE.as_secs(),
+            key.name,
+            key.namespace,
+            operator::CONTROLLER
         ),
         (Some(PodCounts { running: 0, .. }), _) => "no pod of it runs".to_owned(),
         (Some(PodCounts { running, in_force }), _) if in_force >= running => {
@@ -217,6 +223,9 @@ mod tests {
             line(&SuspensionChange::Resume, pods(1, 0))
                 .contains("1 pod, 0 of them loaded it; the others follow within seconds")
         );
-        assert!(line(&suspend, None).ends_with("`kubectl get agent otter -n pond`"));
+        assert_eq!(
+            line(&suspend, None),
+            "agent pond/otter is suspended; the operator has not confirmed it in 3 s, and its pods go on as before until it does: `kubectl get agent otter -n pond` shows it; if IN-FORCE does not change, see whether the operator runs: `kubectl get pods -A -l app.kubernetes.io/name=toolcrib,app.kubernetes.io/component=controller`"
+        );
     }
 }

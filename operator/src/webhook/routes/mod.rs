@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use toolcrib_compile::Settings;
 use toolcrib_compile::inject::{InjectConfig, Injection, agent_of, inject};
-use toolcrib_compile::names;
+use toolcrib_compile::{names, near};
 use toolcrib_crds::Agent;
 
 use super::agents::{Agents, Lookup};
@@ -333,13 +333,17 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
                 "Agent {name:?} of namespace {namespace:?} cannot be read as this release's kind, or takes too much memory; see its events"
             ),
         ),
-        Lookup::Nothing => denied(
-            Outcome::NoAgent,
-            &format!(
-                "there is no Agent {name:?} in namespace {namespace:?}: create it before the pod (`kubectl apply -f dir/` goes by file name, so number the files), or take the label {} off the pod",
-                names::AGENT_LABEL
-            ),
-        ),
+        Lookup::Nothing => {
+            let others = app.agents.of_namespace(namespace);
+            let meant = near::other(name, others.iter().map(|agent| &*agent.name));
+            denied(
+                Outcome::NoAgent,
+                &format!(
+                    "there is no Agent {name:?} in namespace {namespace:?}{meant}: create it before the pod (`kubectl apply -f dir/` goes by file name, so number the files), correct the pod's label {label}, or take it off",
+                    label = names::AGENT_LABEL
+                ),
+            )
+        }
         Lookup::NotSynced => (
             Answer::Later(
                 "toolcrib: the webhook has just started and does not know the Agents yet: try again in a moment"

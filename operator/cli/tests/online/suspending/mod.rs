@@ -102,10 +102,9 @@ async fn the_responder_role_suffices_and_missing_rights_are_named() {
     let (code, stdout, stderr) = said(&output);
     assert_eq!((code, &*stderr), (Some(0), ""));
     // No operator runs here.
-    assert_eq!(
-        stdout,
-        "agent suspended/otter is suspended; the operator has not reported on its pods yet: `kubectl get agent otter -n suspended`\n"
-    );
+    let unconfirmed = "agent suspended/otter is suspended; the operator has not confirmed it in 3 s, and its pods go on as before until it does";
+    assert!(stdout.starts_with(unconfirmed), "{stdout}");
+    assert!(stdout.contains("`kubectl get pods -A -l "), "{stdout}");
     let expected = (
         Some(true),
         Some("runaway loop".to_owned()),
@@ -141,9 +140,15 @@ async fn the_responder_role_suffices_and_missing_rights_are_named() {
         stderr.contains("you may not list agents in namespace suspended"),
         "{stderr}"
     );
-    let (code, _, stderr) = said(&run("suspend", "responder", &["heron"]));
-    assert_eq!(code, Some(1));
-    assert!(stderr.contains("\"heron\" not found"), "{stderr}");
+    for (name, near) in [
+        ("oter", "did you mean otter?"),
+        ("heron", "there is newt, otter"),
+    ] {
+        let (code, _, stderr) = said(&run("suspend", "responder", &[name]));
+        let expected = format!("there is no Agent suspended/{name}: {near}");
+        assert_eq!(code, Some(1));
+        assert!(stderr.contains(&expected), "{stderr}");
+    }
 
     let (code, stdout, _) = said(&run("resume", "responder", &["--all-agents"]));
     assert_eq!((code, stdout.matches("is resumed").count()), (Some(0), 2));
