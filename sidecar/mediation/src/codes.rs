@@ -228,7 +228,9 @@ impl RunnerCode {
         match self {
             RunnerCode::Unauthorized => "use the address and key that the environment holds",
             RunnerCode::ManifestBroken => "`kubectl describe agent` says what is wrong",
-            RunnerCode::AccessWithdrawn => "ask the owner of the Agent to restore it",
+            RunnerCode::AccessWithdrawn => {
+                "ask the owner of the Agent to restore it, and then to delete this pod if the Agent was created again"
+            }
             RunnerCode::AgentSuspended => {
                 "ask the owner of the Agent to run `kubectl toolcrib resume`"
             }

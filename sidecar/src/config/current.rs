@@ -122,7 +122,9 @@ impl EffectiveConfig {
 /// The reason why no request is served.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
-    #[error("access of this agent is withdrawn")]
+    #[error(
+        "access of this agent is withdrawn: its Agent or its compiled Secret is gone, or suspended"
+    )]
     AccessWithdrawn,
     #[error("this agent is suspended{}", .0.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     AgentSuspended(Suspension),
