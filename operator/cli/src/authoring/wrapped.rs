@@ -15,7 +15,7 @@ use toolcrib_compile::names;
 /// Default port of a wrapped server.
 pub const WRAPPED_PORT: u16 = 8080;
 /// The wrapper's image, of the same release as this program.
-pub const WRAPPER_IMAGE: &str = concat!("toolcrib/mcp-stdio:", env!("CARGO_PKG_VERSION"));
+pub const WRAPPER_IMAGE: &str = concat!("docker.io/toolcrib/mcp-stdio:", env!("CARGO_PKG_VERSION"));
 /// Path at which the wrapper serves MCP.
 pub const PATH: &str = "/mcp";
 /// The user of our own images; any other than root would do.

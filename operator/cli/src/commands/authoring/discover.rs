@@ -82,21 +82,21 @@ fn roots(ca_file: Option<&PathBuf>) -> Result<RootCertStore, Failure> {
         return Ok(public.collect());
     };
     let certificates = toolcrib_bounds::ca::certificates(&text(path)?)
-        .map_err(|error| Failure::usage(format_args!("{} {error}", path.display())))?;
+        .map_err(|error| Failure::usage(format_args!("--ca-file {} {error}", path.display())))?;
     Ok(certificates.into_iter().collect())
 }
 
 /// Reads `--token-file` and `--header-file`. No message shows a value.
 fn headers(args: &DiscoverArgs) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
-    let mut add = |path: &Path, name: &[u8], value: &str| {
+    let mut add = |flag: &str, path: &Path, name: &[u8], value: &str| {
         let pair = HeaderName::from_bytes(name)
             .ok()
             .zip(HeaderValue::from_str(value).ok());
         let Some((name, mut value)) = pair else {
             let shown = path.display();
             return Err(Failure::usage(format_args!(
-                "{shown} holds what no header can: write one `Name: value` per line, without control characters"
+                "{flag} {shown} holds what no header can: write one `Name: value` per line, without control characters"
             )));
         };
         value.set_sensitive(true);
@@ -106,7 +106,12 @@ fn headers(args: &DiscoverArgs) -> Result<HeaderMap, Failure> {
     if let Some(path) = &args.token_file {
         let token = text(path)?;
         let value = format!("Bearer {}", token.trim());
-        add(path, AUTHORIZATION.as_str().as_bytes(), &value)?;
+        add(
+            "--token-file",
+            path,
+            AUTHORIZATION.as_str().as_bytes(),
+            &value,
+        )?;
     }
     if let Some(path) = &args.header_file {
         let text = text(path)?;
@@ -114,11 +119,11 @@ fn headers(args: &DiscoverArgs) -> Result<HeaderMap, Failure> {
         for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
             let Some((name, value)) = line.split_once(':') else {
                 return Err(Failure::usage(format_args!(
-                    "{}:{number}: is not a header: write `Name: value`, such as `X-API-Key: …`; a file with a bare token is for --token-file",
+                    "--header-file {}:{number}: is not a header: write `Name: value`, such as `X-API-Key: …`; a file with a bare token is for --token-file",
                     path.display()
                 )));
             };
-            add(path, name.trim().as_bytes(), value.trim())?;
+            add("--header-file", path, name.trim().as_bytes(), value.trim())?;
         }
     }
     Ok(headers)
