@@ -29,6 +29,8 @@ use objects::{GrantPath, Objects};
 use pods::Mediator;
 
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
+/// Number of emergency stops.
+const STOPS: usize = 3;
 /// Longest wait for one figure.
 const DEADLINE: Duration = Duration::from_secs(180);
 
@@ -221,12 +223,10 @@ async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<
             Ok(begun.elapsed())
         });
     let back = try_join_all(back).await?;
-    println!(
-        "the leader is killed, the next one starts at once; from its start to each pod's first answer:"
-    );
-    println!(
-        "| | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|\n| {pods} pods {}",
-        Distribution::of(back)
+    table(
+        "the leader is killed, the next one starts at once; from its start to each pod's first answer:",
+        pods,
+        back,
     );
     wait_for_long_polls(&controller, pods).await?;
     println!(
@@ -235,25 +235,53 @@ async fn many(objects: &Objects, controller: Controller, pods: usize) -> Result<
         objects.requests().await?.since(&asked)
     );
 
+    for round in 1..=STOPS {
+        let begun = Instant::now();
+        objects.stop_all().await?;
+        let stopped = denials(&mediators, begun).await?;
+        table(
+            &format!(
+                "emergency stop {round} of {STOPS}, a ClusterToolPolicy with suspend; from the request to each pod that denies:"
+            ),
+            pods,
+            stopped,
+        );
+        objects.end_stop().await?;
+        for mediator in &mediators {
+            mediator.whole().await?;
+        }
+    }
+
     let begun = Instant::now();
     objects.delete_crowds_surface(&place).await?;
+    let denied = denials(&mediators, begun).await?;
+    table(
+        "one surface of all of them is deleted; from the request to each pod that denies:",
+        pods,
+        denied,
+    );
+    Ok(())
+}
+
+/// Waits until every pod denies every tool; returns each pod's time since `begun`.
+async fn denials(mediators: &[Mediator], begun: Instant) -> Result<Vec<Duration>> {
     let denied = mediators.iter().map(|mediator| async move {
         mediator
             .until(|now| {
-                now.floor
-                    .as_ref()
-                    .is_some_and(|floor| floor.tools.is_empty())
+                let floor = now.floor.as_ref();
+                now.version().is_err() || floor.is_some_and(|floor| floor.tools.is_empty())
             })
             .await?;
-        Ok::<_, anyhow::Error>(begun.elapsed())
+        Ok(begun.elapsed())
     });
-    let denied = try_join_all(denied).await?;
-    println!("one surface of all of them is deleted; from the request to each pod that denies:");
+    try_join_all(denied).await
+}
+
+fn table(title: &str, pods: usize, took: Vec<Duration>) {
     println!(
-        "| | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|\n| {pods} pods {}",
-        Distribution::of(denied)
+        "{title}\n| | n | p50 | p90 | p99 | max |\n|---|---|---|---|---|---|\n| {pods} pods {}",
+        Distribution::of(took)
     );
-    Ok(())
 }
 
 /// Waits until every pod has a long poll waiting.

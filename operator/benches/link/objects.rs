@@ -14,7 +14,9 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions};
+use toolcrib_crds::{
+    Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant, definitions,
+};
 use toolcrib_e2e::cluster::layout::PAUSE_IMAGE;
 use toolcrib_sidecar::config::EffectiveConfig;
 
@@ -160,12 +162,16 @@ impl Objects {
             "ToolGrant" => ApiResource::erase::<ToolGrant>(&()),
             "ToolDefaults" => ApiResource::erase::<ToolDefaults>(&()),
             "ModelProvider" => ApiResource::erase::<ModelProvider>(&()),
+            "ClusterToolPolicy" => ApiResource::erase::<ClusterToolPolicy>(&()),
             kind => anyhow::bail!("no such kind here: {kind}"),
         };
         let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
-        let namespace = text("namespace").context("a namespace")?;
         let name = text("name").context("a name")?;
-        let api = Api::namespaced_with(self.client.clone(), &namespace, &resource);
+        let client = self.client.clone();
+        let api = match text("namespace") {
+            Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
         Ok((api, name))
     }
 
@@ -259,6 +265,15 @@ impl Objects {
                 .await?;
         }
         Ok(place)
+    }
+
+    /// Suspends every agent of the cluster by a policy.
+    pub async fn stop_all(&self) -> Result<()> {
+        self.apply(&emergency_stop()).await
+    }
+
+    pub async fn end_stop(&self) -> Result<()> {
+        self.delete(&emergency_stop()).await
     }
 
     pub async fn delete_crowds_surface(&self, place: &NamespacePair) -> Result<()> {
@@ -402,6 +417,13 @@ fn grant(namespace: &str, name: &str, surface: &Value, agents: &[&str]) -> Value
         name,
         json!({"agents": agents, "tools": tools}),
     )
+}
+
+fn emergency_stop() -> Value {
+    json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ClusterToolPolicy",
+        "metadata": {"name": "toolcrib-link-stop"}, "spec": {"suspend": true},
+    })
 }
 
 fn provider(namespace: &str) -> Value {
