@@ -39,7 +39,7 @@ pub use dns::{ClusterDomain, Dns, NameServer};
 pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use grant::GrantRef;
 pub use link::{
-    AgentPresence, Floor, FloorRules, LONGEST_REPORT, LONGEST_TEXT, LinkDown, LinkUp,
+    AgentPresence, AllowedRules, LONGEST_REPORT, LONGEST_TEXT, LinkAllowlist, LinkDown, LinkUp,
     LoadedVersion, MOST_OUTAGES, MOST_PROVIDERS, MOST_WITHHELD, ProviderOutage, ProviderRefusal,
     RunnerAccess, ServiceOutage, Usage, Want, WithheldItem,
 };

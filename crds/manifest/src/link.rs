@@ -2,7 +2,7 @@
 //! state.
 //!
 //! No answer carries a secret, a URL or a schema. A mediator allows only what both the loaded files
-//! and the floor allow, so the worst answer can deny, never grant.
+//! and the allowlist allow, so the worst answer can deny, never grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -139,8 +139,8 @@ pub struct LinkDown {
     #[serde(default)]
     pub want: Option<Want>,
     /// `None` if nothing is revoked, or if `agent` is `Deleted`, which revokes everything.
-    #[serde(default)]
-    pub floor: Option<Floor>,
+    #[serde(rename = "floor", default)]
+    pub allowlist: Option<LinkAllowlist>,
     pub agent: AgentPresence,
     /// The use of the agent's budgets by its other pods, as far as they have reported it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -155,14 +155,14 @@ pub struct Want {
 
 /// The allowlist: the part of the loaded files that may still be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Floor {
+pub struct LinkAllowlist {
     /// Canonical tool name → entry digest, for tools that a rule without conditions gives. Rules
     /// without conditions remain valid only for these tools.
     pub tools: BTreeMap<String, String>,
     /// Canonical tool name → the rules with conditions that remain valid. A mediator that does not
     /// read this field denies tools that only such rules give, since `tools` does not name them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub rules: BTreeMap<String, FloorRules>,
+    pub rules: BTreeMap<String, AllowedRules>,
     /// Names of the form `surface/feed`.
     pub feeds: Vec<String>,
     pub providers: Vec<String>,
@@ -177,7 +177,7 @@ pub struct Floor {
 
 /// The rules with conditions that may still be used for one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FloorRules {
+pub struct AllowedRules {
     /// Entry digest of the tool.
     pub entry: String,
     /// Digests of the rules.

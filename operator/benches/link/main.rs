@@ -268,8 +268,8 @@ async fn denials(mediators: &[Mediator], begun: Instant) -> Result<Vec<Duration>
     let denied = mediators.iter().map(|mediator| async move {
         mediator
             .until(|now| {
-                let floor = now.floor.as_ref();
-                now.version().is_err() || floor.is_some_and(|floor| floor.tools.is_empty())
+                let left = now.allowlist.as_ref();
+                now.version().is_err() || left.is_some_and(|left| left.tools.is_empty())
             })
             .await?;
         Ok(begun.elapsed())

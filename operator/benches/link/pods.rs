@@ -119,10 +119,10 @@ pub fn stands(now: &EffectiveConfig) -> bool {
 }
 
 pub fn has(now: &EffectiveConfig, tool: &str) -> bool {
-    let floor = now.floor.as_ref();
+    let allowlist = now.allowlist.as_ref();
     now.version().is_ok_and(|version| {
         version.catalog.tools().iter().any(|it| it.name() == tool)
-            && floor.is_none_or(|floor| floor.tools.contains_key(tool))
+            && allowlist.is_none_or(|allowlist| allowlist.tools.contains_key(tool))
     })
 }
 

@@ -30,7 +30,7 @@ mod surface;
 
 pub use canonical::{digest, normalize};
 pub use compilation::files::{Files, comparable, manifest_digest, published, render};
-pub use compilation::floor::{floor, takes_away};
+pub use compilation::link_allowlist::{link_allowlist, takes_away};
 pub use compilation::materialize::{CompiledSecret, LastGood, materialize};
 pub use compilation::network::{DeclaredEgress, Network};
 pub use compilation::{

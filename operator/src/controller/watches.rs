@@ -367,7 +367,7 @@ mod tests {
     use serde_json::{Value, json};
     use toolcrib_compile::ObjectRef;
     use toolcrib_crds::Agent;
-    use toolcrib_manifest::{AgentPresence, Floor, LinkDown};
+    use toolcrib_manifest::{AgentPresence, LinkAllowlist, LinkDown};
 
     use super::*;
     use crate::controller::settings::{Args, Settings};
@@ -435,8 +435,8 @@ mod tests {
         }
 
         /// Publishes the allowlist of a compilation of an earlier version of the Agent.
-        fn compiles_late(&self, floor: &Floor) {
-            let access = Access::Allowed(floor);
+        fn compiles_late(&self, allowlist: &LinkAllowlist) {
+            let access = Access::Allowed(allowlist);
             self.context.publish(&otter(), access, None);
         }
 
@@ -447,9 +447,10 @@ mod tests {
         }
     }
 
-    fn floor() -> Floor {
-        let floor = json!({"tools": {"reed.cut": "v1:cut"}, "feeds": [], "providers": ["house"]});
-        serde_json::from_value(floor).expect("a floor")
+    fn allowlist() -> LinkAllowlist {
+        let allowlist =
+            json!({"tools": {"reed.cut": "v1:cut"}, "feeds": [], "providers": ["house"]});
+        serde_json::from_value(allowlist).expect("an allowlist")
     }
 
     #[tokio::test]
@@ -457,26 +458,29 @@ mod tests {
         let mut watch = Watch::new();
         watch.brings(json!({}));
         assert_eq!(watch.answer(), None, "not compiled yet");
-        watch.compiles_late(&floor());
-        assert_eq!(watch.answer().expect("an answer").floor, Some(floor()));
+        watch.compiles_late(&allowlist());
+        assert_eq!(
+            watch.answer().expect("an answer").allowlist,
+            Some(allowlist())
+        );
 
         watch.brings(json!({"suspend": true}));
         let suspended = watch.answer().expect("an answer");
         assert_eq!(
-            (suspended.agent, &suspended.floor),
+            (suspended.agent, &suspended.allowlist),
             (AgentPresence::Deleted, &None)
         );
-        watch.compiles_late(&floor());
+        watch.compiles_late(&allowlist());
         assert_eq!(watch.answer(), Some(suspended.clone()));
 
         // Access is given back only after a compilation.
         watch.brings(json!({"suspend": false}));
         assert_eq!(watch.answer(), Some(suspended));
-        watch.compiles_late(&floor());
+        watch.compiles_late(&allowlist());
         let resumed = watch.answer().expect("an answer");
         assert_eq!(
-            (resumed.agent, resumed.floor),
-            (AgentPresence::Present, Some(floor()))
+            (resumed.agent, resumed.allowlist),
+            (AgentPresence::Present, Some(allowlist()))
         );
     }
 

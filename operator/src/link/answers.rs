@@ -4,8 +4,8 @@
 //! a slow mediator delays no other and queues nothing. The number rises with every change. A later
 //! leader begins with a higher number, from its lease, so an older answer never looks newer.
 //!
-//! Invariant: an agent has no answer until this leader has compiled it. An empty floor would deny
-//! everything, and an answer without a floor would give back tools that the former leader revoked.
+//! Invariant: an agent has no answer until this leader has compiled it. An empty allowlist would
+//! deny everything, and an answer without one would give back tools that the former leader revoked.
 //! A suspended agent has an answer without a compilation, since nothing of its files may be used.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use toolcrib_compile::{ObjectRef, takes_away};
-use toolcrib_manifest::{AgentPresence, BudgetUse, Floor, Want};
+use toolcrib_manifest::{AgentPresence, BudgetUse, LinkAllowlist, Want};
 
 use crate::compressed::CompressedText;
 
@@ -49,15 +49,15 @@ pub enum Access<F> {
 impl<F> Access<F> {
     fn map<T>(self, change: impl FnOnce(F) -> T) -> Access<T> {
         match self {
-            Access::Allowed(floor) => Access::Allowed(change(floor)),
+            Access::Allowed(allowlist) => Access::Allowed(change(allowlist)),
             Access::Suspended => Access::Suspended,
             Access::Deleted => Access::Deleted,
         }
     }
 
-    fn floor(&self) -> Option<&F> {
+    fn allowlist(&self) -> Option<&F> {
         match self {
-            Access::Allowed(floor) => Some(floor),
+            Access::Allowed(allowlist) => Some(allowlist),
             Access::Suspended | Access::Deleted => None,
         }
     }
@@ -83,12 +83,13 @@ struct State {
     forget_at: usize,
 }
 
-/// `toolcrib_manifest::LinkDown`, with a floor that is already encoded as JSON.
+/// `toolcrib_manifest::LinkDown`, with an allowlist that is already encoded as JSON.
 #[derive(Serialize)]
 struct EncodedLinkDown<'a> {
     seq: u64,
     want: Option<&'a Want>,
-    floor: Option<Box<RawValue>>,
+    #[serde(rename = "floor")]
+    allowlist: Option<Box<RawValue>>,
     agent: AgentPresence,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     budgets: &'a [BudgetUse],
@@ -97,12 +98,13 @@ struct EncodedLinkDown<'a> {
 impl Answer {
     /// Returns the body of the response to one pod. `budgets`: what the agent's other pods have used.
     pub fn body(&self, budgets: &[BudgetUse]) -> Vec<u8> {
-        let floor = self.access.floor();
+        let allowlist = self.access.allowlist();
         let down = EncodedLinkDown {
             seq: self.seq,
             want: self.want.as_deref(),
-            floor: floor.map(|floor| {
-                RawValue::from_string(floor.text()).expect("the text was serialized from a floor")
+            allowlist: allowlist.map(|allowlist| {
+                RawValue::from_string(allowlist.text())
+                    .expect("the text was serialized from an allowlist")
             }),
             agent: match self.access {
                 Access::Allowed(_) => AgentPresence::Present,
@@ -135,11 +137,11 @@ impl Answers {
     pub fn publish(
         &self,
         agent: &ObjectRef,
-        access: Access<&Floor>,
+        access: Access<&LinkAllowlist>,
         is_suspended: impl FnOnce() -> bool,
     ) -> Option<Publication> {
-        let compressed = access.clone().map(|floor| {
-            CompressedText::of(&serde_json::to_string(floor).expect("strings are JSON"))
+        let compressed = access.clone().map(|allowlist| {
+            CompressedText::of(&serde_json::to_string(allowlist).expect("strings are JSON"))
         });
         let mut state = self.state();
         let (access, compressed) = match access {
@@ -156,22 +158,24 @@ impl Answers {
                 return false;
             }
             *seq += 1;
-            let before: Option<Floor> = latest.as_ref().and_then(|answer| {
-                let text = answer.access.floor()?.text();
-                Some(serde_json::from_str(&text).expect("the text was serialized from a floor"))
+            let before: Option<LinkAllowlist> = latest.as_ref().and_then(|answer| {
+                let text = answer.access.allowlist()?.text();
+                Some(
+                    serde_json::from_str(&text).expect("the text was serialized from an allowlist"),
+                )
             });
             published = Some(Publication {
                 seq: *seq,
-                revokes: match (&before, access.floor()) {
+                revokes: match (&before, access.allowlist()) {
                     (None, _) => false,
                     (Some(_), None) => true,
                     (Some(before), Some(after)) => takes_away(before, after),
                 },
                 gives: latest.is_some()
-                    && match (&before, access.floor()) {
+                    && match (&before, access.allowlist()) {
                         (_, None) => false,
                         (None, Some(_)) => true,
-                        // With swapped arguments: true if the new floor allows something that the
+                        // With swapped arguments: true if the new allowlist allows something that the
                         // old one does not.
                         (Some(before), Some(after)) => takes_away(after, before),
                     },
@@ -240,7 +244,7 @@ impl State {
 mod tests {
     use std::collections::BTreeMap;
 
-    use toolcrib_manifest::{FloorRules, LinkDown};
+    use toolcrib_manifest::{AllowedRules, LinkDown};
 
     use super::*;
 
@@ -248,8 +252,8 @@ mod tests {
         ObjectRef::new("pond", "otter")
     }
 
-    fn floor(tools: &[&str]) -> Floor {
-        Floor {
+    fn allowlist(tools: &[&str]) -> LinkAllowlist {
+        LinkAllowlist {
             rules: BTreeMap::new(),
             tools: tools
                 .iter()
@@ -268,7 +272,7 @@ mod tests {
     }
 
     fn allow(answers: &Answers, tools: &[&str]) -> Option<Publication> {
-        answers.publish(&otter(), Access::Allowed(&floor(tools)), || false)
+        answers.publish(&otter(), Access::Allowed(&allowlist(tools)), || false)
     }
 
     #[test]
@@ -281,13 +285,16 @@ mod tests {
             answers.publish(&otter(), Access::Suspended, || true),
             published(2, true, false)
         );
-        let late = floor(&["a"]);
+        let late = allowlist(&["a"]);
         assert_eq!(
             answers.publish(&otter(), Access::Allowed(&late), || true),
             None
         );
         let answer = down(&receiver).unwrap();
-        assert_eq!((answer.agent, answer.floor), (AgentPresence::Deleted, None));
+        assert_eq!(
+            (answer.agent, answer.allowlist),
+            (AgentPresence::Deleted, None)
+        );
         // The agent is resumed: its allowlist is published again.
         assert_eq!(allow(&answers, &["a"]), published(3, false, true));
     }
@@ -297,13 +304,13 @@ mod tests {
         let answers = Answers::default();
         answers.begin(0);
         let publish = |digests: &[&str]| {
-            let mut floor = floor(&["a"]);
-            let rules = FloorRules {
+            let mut allowlist = allowlist(&["a"]);
+            let rules = AllowedRules {
                 entry: "v1:b".to_owned(),
                 rules: digests.iter().map(|digest| (*digest).to_owned()).collect(),
             };
-            floor.rules.insert("b".to_owned(), rules);
-            answers.publish(&otter(), Access::Allowed(&floor), || false)
+            allowlist.rules.insert("b".to_owned(), rules);
+            answers.publish(&otter(), Access::Allowed(&allowlist), || false)
         };
         publish(&["r1:a"]);
         let receiver = answers.subscribe(&otter(), true);
@@ -311,10 +318,10 @@ mod tests {
         assert_eq!(publish(&["r1:a", "r1:b"]), published(2, false, true));
         assert_eq!(publish(&["r1:b"]), published(3, true, false));
         assert_eq!(publish(&["r1:c"]), published(4, true, true));
-        let floor = down(&receiver)
-            .and_then(|answer| answer.floor)
-            .expect("a floor");
-        let rules = &floor.rules["b"].rules;
+        let allowlist = down(&receiver)
+            .and_then(|answer| answer.allowlist)
+            .expect("an allowlist");
+        let rules = &allowlist.rules["b"].rules;
         assert_eq!(rules.iter().collect::<Vec<_>>(), ["r1:c"]);
     }
 
@@ -351,7 +358,7 @@ mod tests {
             LinkDown {
                 seq: 101,
                 want: None,
-                floor: Some(floor(&["a"])),
+                allowlist: Some(allowlist(&["a"])),
                 agent: AgentPresence::Present,
                 budgets: Vec::new(),
             }
@@ -359,20 +366,20 @@ mod tests {
     }
 
     #[test]
-    fn only_a_changed_floor_wakes_and_only_a_smaller_one_revokes() {
+    fn only_a_changed_allowlist_wakes_and_only_a_smaller_one_revokes() {
         let answers = Answers::default();
         answers.begin(0);
         let mut receiver = answers.subscribe(&otter(), true);
-        let publish = |floor: Option<Floor>| {
-            let access = floor.as_ref().map_or(Access::Deleted, Access::Allowed);
+        let publish = |allowlist: Option<LinkAllowlist>| {
+            let access = allowlist.as_ref().map_or(Access::Deleted, Access::Allowed);
             answers.publish(&otter(), access, || false)
         };
         assert_eq!(
-            publish(Some(floor(&["a", "b"]))),
+            publish(Some(allowlist(&["a", "b"]))),
             published(1, false, false)
         );
         receiver.mark_unchanged();
-        assert_eq!(publish(Some(floor(&["a", "b"]))), None);
+        assert_eq!(publish(Some(allowlist(&["a", "b"]))), None);
         answers.want(
             &otter(),
             Arc::new(Want {
@@ -382,8 +389,11 @@ mod tests {
         );
         assert!(!receiver.has_changed().unwrap());
         assert_eq!(down(&receiver).unwrap().want.unwrap().manifest, "m1");
-        assert_eq!(publish(Some(floor(&["a"]))), published(2, true, false));
-        assert_eq!(publish(Some(floor(&["a", "b"]))), published(3, false, true));
+        assert_eq!(publish(Some(allowlist(&["a"]))), published(2, true, false));
+        assert_eq!(
+            publish(Some(allowlist(&["a", "b"]))),
+            published(3, false, true)
+        );
         // Several changes wake a waiting request once, and the digests are kept.
         assert!(receiver.has_changed().unwrap());
         let latest = down(&receiver).unwrap();
@@ -394,7 +404,7 @@ mod tests {
         assert_eq!(publish(None), published(4, true, false));
         assert_eq!(down(&receiver).unwrap().agent, AgentPresence::Deleted);
         assert_eq!(publish(None), None);
-        assert_eq!(publish(Some(floor(&["a"]))), published(5, false, true));
+        assert_eq!(publish(Some(allowlist(&["a"]))), published(5, false, true));
     }
 
     #[test]
@@ -407,7 +417,10 @@ mod tests {
             let receiver =
                 answers.subscribe(&ObjectRef::new("pond", format!("newt-{number}")), false);
             let answer = down(&receiver).unwrap();
-            assert_eq!((answer.agent, answer.floor), (AgentPresence::Deleted, None));
+            assert_eq!(
+                (answer.agent, answer.allowlist),
+                (AgentPresence::Deleted, None)
+            );
             assert!(answer.seq > last, "numbers rise");
             last = answer.seq;
         }
@@ -415,7 +428,7 @@ mod tests {
         assert!(
             down(&answers.subscribe(&otter(), true))
                 .unwrap()
-                .floor
+                .allowlist
                 .is_some()
         );
     }

@@ -277,8 +277,8 @@ async fn discard(mut body: Body) {
     }
 }
 
-/// Checks that this replica leads and that its stores are synced. A floor from empty stores would
-/// deny all agents, and a floor of a former leader might give back a revoked tool.
+/// Checks that this replica leads and that its stores are synced. An allowlist from empty
+/// stores would deny all agents, and one of a former leader might give back a revoked tool.
 fn may_answer(link: &Link) -> Result<(), Refusal> {
     if !link.leadership.holds() {
         return Err(Refusal::NotLeading);

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
-use toolcrib_manifest::{Floor, LinkUp, Want};
+use toolcrib_manifest::{LinkAllowlist, LinkUp, Want};
 
 use super::answers::{Access, Answers, LatestAnswer};
 use super::budgets::BudgetSums;
@@ -72,7 +72,7 @@ impl State {
     pub fn publish(
         &self,
         agent: &ObjectRef,
-        access: Access<&Floor>,
+        access: Access<&LinkAllowlist>,
         is_suspended: impl FnOnce() -> bool,
         since: Option<Instant>,
     ) -> bool {
@@ -157,11 +157,11 @@ mod tests {
 
     use super::*;
 
-    fn floor(tools: &[&str]) -> Floor {
+    fn allowlist(tools: &[&str]) -> LinkAllowlist {
         let tools: std::collections::BTreeMap<&str, &str> =
             tools.iter().map(|tool| (*tool, "v1:cut")).collect();
         serde_json::from_value(json!({"tools": tools, "feeds": [], "providers": []}))
-            .expect("the JSON is a floor")
+            .expect("the JSON is an allowlist")
     }
 
     #[tokio::test(start_paused = true)]
@@ -179,10 +179,10 @@ mod tests {
             "calls": 0, "failed": 0, "denied": 0, "prompt_tokens": 0, "completion_tokens": 0}});
         let mut up: LinkUp = serde_json::from_value(report).expect("the JSON is a report");
         state.begin(40);
-        let publish = |access: Access<&Floor>, since| {
+        let publish = |access: Access<&LinkAllowlist>, since| {
             state.publish(&agent, access, || false, since);
         };
-        publish(Access::Allowed(&floor(&["reed.cut"])), None);
+        publish(Access::Allowed(&allowlist(&["reed.cut"])), None);
         let mut receiver = state.subscribe(&agent, true);
         let change = state.report(&sender, &up);
         assert!(change.state);
@@ -191,7 +191,7 @@ mod tests {
             (1, 0)
         );
 
-        publish(Access::Allowed(&floor(&[])), Some(Instant::now()));
+        publish(Access::Allowed(&allowlist(&[])), Some(Instant::now()));
         assert_eq!(metrics.revocations_open.get(), 1);
         up.seen = receiver
             .borrow_and_update()

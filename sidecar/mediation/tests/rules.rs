@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::{Value, json};
-use support::{floor, policy, reply, request, ruled};
-use toolcrib_manifest::{Floor, Tier, ToolsFile};
+use support::{allowlist, policy, reply, request, ruled};
+use toolcrib_manifest::{LinkAllowlist, Tier, ToolsFile};
 use toolcrib_mediation::*;
 
 /// Conditions of a rule, as the reference reads them. Times are hours.
@@ -128,17 +128,17 @@ fn files(rules: &[Conditions]) -> ToolsFile {
 }
 
 /// The allowlist with these rules, as the operator writes it.
-fn left(rules: &[Conditions]) -> Floor {
+fn left(rules: &[Conditions]) -> LinkAllowlist {
     let listed = rules.iter().any(Conditions::is_unconditional);
     let tools: &[&str] = if listed { &["pond.pay"] } else { &[] };
     let conditional = rules.iter().filter(|it| !it.is_unconditional());
-    floor(
+    allowlist(
         tools,
         &conditional.map(Conditions::digest).collect::<Vec<_>>(),
     )
 }
 
-fn authority(rules: &[Conditions], left: Option<&Floor>) -> Authority {
+fn authority(rules: &[Conditions], left: Option<&LinkAllowlist>) -> Authority {
     let catalog = Catalog::load(&files(rules), Tier::Elevated);
     Authority::new(Arc::new(catalog), left)
 }
@@ -362,7 +362,7 @@ fn the_model_is_shown_one_rule_and_no_mixture_of_several() {
     }
     // The link left one of them.
     let catalog = Catalog::load(&rules(&[SMALL, PINNED]), Tier::Elevated);
-    let left = floor(&[], &["r1:small".to_string()]);
+    let left = allowlist(&[], &["r1:small".to_string()]);
     let authority = Authority::new(Arc::new(catalog), Some(&left));
     assert_eq!(shown(&authority).unwrap(), small);
 }
@@ -439,8 +439,8 @@ fn a_tool_whose_conditions_cannot_be_enforced_is_withheld() {
 
 #[test]
 fn an_allowlist_without_rules_leaves_unconditional_rules_only() {
-    let older = floor(&["pond.pay"], &[]);
-    let older = Floor {
+    let older = allowlist(&["pond.pay"], &[]);
+    let older = LinkAllowlist {
         rules: Default::default(),
         ..older
     };
@@ -455,8 +455,8 @@ fn an_allowlist_without_rules_leaves_unconditional_rules_only() {
 
 #[test]
 fn an_allowlist_of_another_revision_of_the_tool_leaves_nothing() {
-    let mut left = floor(&[], &["r1:small".to_string()]);
-    let offered = |left: &Floor| {
+    let mut left = allowlist(&[], &["r1:small".to_string()]);
+    let offered = |left: &LinkAllowlist| {
         let catalog = Catalog::load(&rules(&[SMALL]), Tier::Elevated);
         shown(&Authority::new(Arc::new(catalog), Some(left))).is_some()
     };

@@ -384,8 +384,8 @@ impl TurnPlayer<'_> {
             let says = says.expect("the service has an answer");
             match &says {
                 ServiceSays::Left(rules) => {
-                    let floor = support::floor(&[], rules);
-                    self.authority = script.authority(Some(&floor));
+                    let allowlist = support::allowlist(&[], rules);
+                    self.authority = script.authority(Some(&allowlist));
                 }
                 ServiceSays::At(now) => self.now = *now,
                 ServiceSays::Answers { .. }
@@ -447,12 +447,12 @@ impl TurnPlayer<'_> {
 }
 
 impl Script {
-    fn authority(&self, floor: Option<&toolcrib_manifest::Floor>) -> Authority {
+    fn authority(&self, allowlist: Option<&toolcrib_manifest::LinkAllowlist>) -> Authority {
         let Some(rules) = &self.rules else {
             return support::authority();
         };
         let catalog = Catalog::load(&support::ruled(rules), Tier::Elevated);
-        Authority::new(Arc::new(catalog), floor)
+        Authority::new(Arc::new(catalog), allowlist)
     }
 }
 

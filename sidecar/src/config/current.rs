@@ -1,7 +1,7 @@
 //! The configuration in force. Every action looks it up at the moment of acting.
 //!
-//! The effective authority is the loaded files ∩ the floor of the operator's link, so the link can
-//! deny and never grant. A reader takes one immutable snapshot; a writer swaps it whole and wakes
+//! The effective authority is the loaded files ∩ the allowlist of the operator's link, so the link
+//! can deny and never grant. A reader takes one immutable snapshot; a writer swaps it whole and wakes
 //! the tasks that wait for a change.
 
 use std::collections::VecDeque;
@@ -15,8 +15,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use toolcrib_manifest::{
-    AgentFile, AgentPresence, Feed, Floor, LinkDown, Policy, RunnerAccess, RunnerToken, SecretText,
-    Suspension, Tier, ToolsFile,
+    AgentFile, AgentPresence, Feed, LinkAllowlist, LinkDown, Policy, RunnerAccess, RunnerToken,
+    SecretText, Suspension, Tier, ToolsFile,
 };
 use toolcrib_mediation::{Authority, Catalog, Scrubber, feed_name};
 use toolcrib_rules::models;
@@ -30,11 +30,11 @@ use super::version::Version;
 #[derive(Clone, Debug)]
 pub struct EffectiveConfig {
     pub load_state: LoadState,
-    /// The tools that may run: loaded ∩ floor; none if no version is served.
+    /// The tools that may run: loaded ∩ allowlist; none if no version is served.
     pub authority: Authority,
     /// Time of the load in force, in RFC 3339.
     pub loaded_at: Option<String>,
-    pub floor: Option<Floor>,
+    pub allowlist: Option<LinkAllowlist>,
     pub presence: AgentPresence,
     /// The `seq` of the link's answer in force.
     pub seen: u64,
@@ -79,28 +79,29 @@ impl EffectiveConfig {
     }
 
     pub fn provider_stands(&self, name: &str) -> bool {
-        self.floor
+        self.allowlist
             .as_ref()
-            .is_none_or(|floor| floor.providers.iter().any(|left| left == name))
+            .is_none_or(|allowlist| allowlist.providers.iter().any(|left| left == name))
     }
 
     /// True if the model is in force; `reference` is `provider/model`.
     pub fn model_stands(&self, reference: &str) -> bool {
-        let Some(floor) = &self.floor else {
+        let Some(allowlist) = &self.allowlist else {
             return true;
         };
-        let matching = &floor.models_matching;
-        floor.models.as_ref().is_none_or(|left| {
+        let matching = &allowlist.models_matching;
+        allowlist.models.as_ref().is_none_or(|left| {
             left.iter().any(|model| model == reference)
                 || (!matching.is_empty() && models::matches_each(matching, reference))
         })
     }
 
-    /// Feeds that may be shown: loaded ∩ floor, as tools.
+    /// Feeds that may be shown: loaded ∩ allowlist, as tools.
     pub fn feeds(&self) -> impl Iterator<Item = &Feed> {
-        let floor = self.floor.as_ref();
-        let stands =
-            move |feed: &&Feed| floor.is_none_or(|floor| floor.feeds.contains(&feed_name(feed)));
+        let allowlist = self.allowlist.as_ref();
+        let stands = move |feed: &&Feed| {
+            allowlist.is_none_or(|allowlist| allowlist.feeds.contains(&feed_name(feed)))
+        };
         let version = self.version().ok();
         version
             .into_iter()
@@ -219,7 +220,7 @@ impl Default for CurrentConfig {
                 authority: nothing(),
                 load_state: LoadState::Waiting,
                 loaded_at: None,
-                floor: None,
+                allowlist: None,
                 presence: AgentPresence::Present,
                 seen: 0,
                 ending: false,
@@ -318,10 +319,10 @@ impl CurrentConfig {
             return Err(Older);
         }
         writers.answered = Some(at);
-        let same = before.floor == answer.floor && before.presence == answer.agent;
+        let same = before.allowlist == answer.allowlist && before.presence == answer.agent;
         if !same || before.seen != answer.seq {
             self.swap(EffectiveConfig {
-                floor: answer.floor,
+                allowlist: answer.allowlist,
                 presence: answer.agent,
                 seen: answer.seq,
                 ..(*before).clone()
@@ -347,7 +348,7 @@ impl CurrentConfig {
 
     fn swap(&self, mut effective: EffectiveConfig) {
         effective.authority = match effective.version() {
-            Ok(version) => Authority::new(version.catalog.clone(), effective.floor.as_ref())
+            Ok(version) => Authority::new(version.catalog.clone(), effective.allowlist.as_ref())
                 .with_budgets(&version.agent.budgets),
             Err(_) => nothing(),
         };

@@ -5,7 +5,7 @@
 //! [`current`] answers all other modules; [`watch`] drives it.
 //!
 //! Invariants: one read is one version, never a mixture; no file content is printed; the effective
-//! authority is the loaded files ∩ the floor.
+//! authority is the loaded files ∩ the allowlist.
 
 pub mod current;
 pub mod directory;

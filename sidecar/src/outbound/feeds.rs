@@ -8,8 +8,8 @@
 //! Here: fetching, and the age of copies. Not here: the text for the model
 //! ([`toolcrib_mediation::feeds_message`]).
 //!
-//! Invariants: the feeds of a request are chosen when it leaves, from the loaded files ∩ the floor
-//! at that moment; a copy belongs to one url, one credential and one identity; destination and
+//! Invariants: the feeds of a request are chosen when it leaves, from the loaded files ∩ the
+//! allowlist at that moment; a copy belongs to one url, one credential and one identity; destination and
 //! credential come from the manifest alone; no redirect is followed.
 
 use std::collections::{HashMap, HashSet};

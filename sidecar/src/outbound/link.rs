@@ -1,5 +1,5 @@
 //! The mediator's end of the link: reports the loaded files and the counters, and applies the
-//! floor of the operator's leader. The link can only deny, so losing it grants nothing.
+//! allowlist of the operator's leader. The link can only deny, so losing it grants nothing.
 //!
 //! One request at a time. The operator holds it until its answer changes; the next request
 //! confirms that the change is in force. A change on this side (files were loaded) ends the wait,
@@ -55,7 +55,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Number of consecutive 503 answers that are retried soon: the leader has probably just started, and
 /// revocations wait until it answers.
 const BEGINNING: u32 = 8;
-/// Most bytes of an answer. A floor names every granted tool with a digest: 10,000 of them fit.
+/// Most bytes of an answer. An allowlist names every granted tool with a digest: 10,000 of them fit.
 const MAX_ANSWER: usize = 2 * 1024 * 1024;
 
 #[derive(Debug, Error)]
@@ -239,7 +239,7 @@ impl Link {
         let none = BTreeMap::new();
         let version = now.load_state.version();
         let providers = version.map_or(&none, |version| &version.providers);
-        // A tool that the floor takes away is not called any more.
+        // A tool that the allowlist takes away is not called any more.
         let tools = now.authority.tools();
         let executions = tools.map(|tool| &tool.tool.execution);
         self.outages.report(executions, providers, Instant::now())

@@ -1,6 +1,6 @@
 //! The HTTP clients for all outgoing calls: their shared settings, and the addresses that a name
 //! may resolve to. [`resolver`] looks names up. Below it are the callers: [`tools`], [`model`],
-//! [`feeds`] and [`link`] (the operator's floor); [`single_flight`] shares one call among them.
+//! [`feeds`] and [`link`] (the operator's allowlist); [`single_flight`] shares one call among them.
 //!
 //! Invariants: no redirect is followed (a 307 would carry the credential to another host); no
 //! proxy or root certificate is taken from the environment; a name never leads to this machine

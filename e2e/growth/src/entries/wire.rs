@@ -148,15 +148,16 @@ fn reports() -> Vec<Shape> {
 
 fn answers() -> Vec<Shape> {
     let mut shapes = with_unknown(r#"{"seq":7,"agent":"Present","x":"#, "}");
-    let floor = |members: String| format!(r#"{{"seq":7,"agent":"Present","floor":{{{members}}}}}"#);
+    let allowlist =
+        |members: String| format!(r#"{{"seq":7,"agent":"Present","floor":{{{members}}}}}"#);
     shapes.extend([
         shape("tools", move |bytes| {
             let tools = list(bytes, r#""reef.t#":"v1:#""#, ",");
-            floor(format!(r#""tools":{{{tools}}},"feeds":[],"providers":[]"#))
+            allowlist(format!(r#""tools":{{{tools}}},"feeds":[],"providers":[]"#))
         }),
         shape("providers", move |bytes| {
             let providers = list(bytes, r#""p#""#, ",");
-            floor(format!(
+            allowlist(format!(
                 r#""tools":{{}},"feeds":[],"providers":[{providers}]"#
             ))
         }),

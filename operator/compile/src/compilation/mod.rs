@@ -3,8 +3,8 @@
 
 pub(crate) mod bounds;
 pub(crate) mod files;
-pub(crate) mod floor;
 pub(crate) mod limits;
+pub(crate) mod link_allowlist;
 pub(crate) mod materialize;
 pub(crate) mod network;
 pub(crate) mod secrets;

@@ -10,7 +10,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use toolcrib_compile::{
     Compilation, Effect, Inputs, LastGood, LoadResult, ObjectRef, Presence, SecretKeyRef, Settings,
-    comparable, compile, compile_all, floor, load, materialize, plan, takes_away,
+    comparable, compile, compile_all, link_allowlist, load, materialize, plan, takes_away,
 };
 use toolcrib_manifest::{Rule, SecretText, names};
 use toolcrib_rules::models::matches_each;
@@ -371,7 +371,7 @@ proptest! {
             for (has, had) in [(tools(&after), tools(before)), (rules_of(&after), rules_of(before))] {
                 prop_assert!(has.is_subset(&had), "{policies:?} give {agent} {:?}", has.difference(&had));
             }
-            prop_assert!(!takes_away(&floor(&after), &floor(before)), "{policies:?} give {agent} something");
+            prop_assert!(!takes_away(&link_allowlist(&after), &link_allowlist(before)), "{policies:?} give {agent} something");
             let (has, had) = (models(&after), models(before));
             prop_assert!(has.is_subset(&had), "{policies:?} give {agent} {:?}", has.difference(&had));
         }
@@ -395,7 +395,7 @@ proptest! {
         };
         let (before, tried_out, enforced) = (compile_world(&world), below("Audit"), below("Enforce"));
         for (agent, mut marked) in tried_out {
-            prop_assert_eq!(floor(&marked), floor(&before[&agent]));
+            prop_assert_eq!(link_allowlist(&marked), link_allowlist(&before[&agent]));
             let left = tools(&enforced[&agent]);
             for tool in &mut marked.files.tools.tools {
                 let is_marked = tool.extension.would_deny.take().is_some();
@@ -442,33 +442,33 @@ proptest! {
     #[test]
     fn the_allowlist_equals_the_tools_of_the_files(world in world()) {
         for compiled in compile_world(&world).values() {
-            let floor = floor(compiled);
-            let entries = floor.rules.iter().map(|(name, rules)| (name.clone(), rules.entry.clone()));
-            let allowed = floor.tools.clone().into_iter().chain(entries);
+            let allowlist = link_allowlist(compiled);
+            let entries = allowlist.rules.iter().map(|(name, rules)| (name.clone(), rules.entry.clone()));
+            let allowed = allowlist.tools.clone().into_iter().chain(entries);
             prop_assert_eq!(allowed.collect::<BTreeSet<_>>(), tools(compiled));
             for tool in &compiled.files.tools.tools {
                 let extension = &tool.extension;
                 let (any, limited): (Vec<&Rule>, Vec<&Rule>) =
                     extension.rules.iter().partition(|rule| rule.is_unconditional());
                 let is_any = extension.rules.is_empty() || !any.is_empty();
-                prop_assert_eq!(floor.tools.contains_key(&tool.name), is_any);
+                prop_assert_eq!(allowlist.tools.contains_key(&tool.name), is_any);
                 let are_rules = extension.requires.iter().any(|name| name == names::RULES);
                 prop_assert_eq!(are_rules, !is_any);
-                let stand = floor.rules.get(&tool.name).map(|rules| rules.rules.clone());
+                let stand = allowlist.rules.get(&tool.name).map(|rules| rules.rules.clone());
                 let written: BTreeSet<String> = limited.iter().map(|rule| rule.digest.clone()).collect();
                 prop_assert_eq!(stand.unwrap_or_default(), written);
             }
             let files = &compiled.files;
             let feeds: Vec<String> =
                 files.feeds.0.iter().map(|it| format!("{}/{}", it.source, it.name)).collect();
-            prop_assert_eq!(floor.feeds, feeds);
+            prop_assert_eq!(allowlist.feeds, feeds);
             prop_assert_eq!(
-                floor.providers.iter().collect::<Vec<_>>(),
+                allowlist.providers.iter().collect::<Vec<_>>(),
                 files.providers.providers.keys().collect::<Vec<_>>()
             );
-            prop_assert_eq!(floor.models.is_some(), files.agent.models.is_some());
+            prop_assert_eq!(allowlist.models.is_some(), files.agent.models.is_some());
             if let Some(models) = &files.agent.models {
-                let left = floor.models.iter().flatten().collect::<BTreeSet<_>>();
+                let left = allowlist.models.iter().flatten().collect::<BTreeSet<_>>();
                 let given = models.allowed.iter().chain(&models.default).chain(&models.fallbacks);
                 prop_assert_eq!(left, given.collect::<BTreeSet<_>>());
             }

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use toolcrib_compile::{Kind, ObjectRef, Role, names};
-use toolcrib_manifest::{Dns, Floor, LinkConfig, Want};
+use toolcrib_manifest::{Dns, LinkAllowlist, LinkConfig, Want};
 
 use super::dependents::Dependents;
 use super::hints::Hints;
@@ -112,7 +112,12 @@ impl Context {
 
     /// Publishes the agent's access to its mediators. A suspended Agent has none, even if an
     /// earlier version of it was compiled with access.
-    pub fn publish(&self, agent: &ObjectRef, access: Access<&Floor>, since: Option<Instant>) {
+    pub fn publish(
+        &self,
+        agent: &ObjectRef,
+        access: Access<&LinkAllowlist>,
+        since: Option<Instant>,
+    ) {
         if !matches!(access, Access::Allowed(_)) {
             // The operator's own tools count too.
             self.tokens.forget(agent);

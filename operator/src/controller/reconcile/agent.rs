@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use kube::Resource;
 use toolcrib_compile::{
-    Compilation, ObjectRef, Objects, SyncProof, ToolExplanation, compile, explain_tool, floor,
+    Compilation, ObjectRef, Objects, SyncProof, ToolExplanation, compile, explain_tool,
+    link_allowlist,
 };
 use toolcrib_crds::Agent;
-use toolcrib_manifest::Floor;
+use toolcrib_manifest::LinkAllowlist;
 
 use super::ask::Asker;
 use super::report;
@@ -153,10 +154,10 @@ async fn compiled(
         asker.ask(&known, question).await.value?
     };
     // Published before any write, and even if the writes fail: the link needs no volume.
-    let floor = floor(&compiled);
+    let allowlist = link_allowlist(&compiled);
     let access = match compiled.suspension() {
         Some(_) => Access::Suspended,
-        None => Access::Allowed(&floor),
+        None => Access::Allowed(&allowlist),
     };
     publish_access(context, key, access, attempt);
     if let Some(surface) = context.settings.claw_api_surface() {
@@ -174,7 +175,7 @@ async fn compiled(
 fn publish_access(
     context: &Context,
     agent: &ObjectRef,
-    access: Access<&Floor>,
+    access: Access<&LinkAllowlist>,
     attempt: Attempt<'_>,
 ) {
     context.publish(agent, access, attempt.done());

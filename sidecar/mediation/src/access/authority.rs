@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use toolcrib_manifest::{Budget, Floor, FloorRules, Tier};
+use toolcrib_manifest::{AllowedRules, Budget, LinkAllowlist, Tier};
 use toolcrib_rules::{Coverage, Exhaustion, Rule};
 
 use crate::access::budgets::BudgetCounts;
@@ -22,27 +22,27 @@ use crate::tools::catalog::{Catalog, CatalogTool};
 use crate::tools::offer::{Offer, OfferedTool};
 use crate::tools::rules::{AllowedBy, GrantRule};
 
-/// The loaded catalog, reduced by the link's allowlist (`floor`). The floor can deny, never grant:
+/// The loaded catalog, reduced by the link's allowlist, which can deny, never grant:
 /// only names and rules of the catalog are looked up in it.
 #[derive(Clone, Debug)]
 pub struct Authority {
-    standing: Standing,
+    allowed: AllowedCatalog,
     offers: Offers,
     budgets: Arc<[Budget]>,
 }
 
 /// The rules of the catalog that the link's allowlist leaves.
 #[derive(Clone, Debug)]
-struct Standing {
+struct AllowedCatalog {
     catalog: Arc<Catalog>,
     /// `None`: nothing in the catalog is revoked.
-    floor: Option<Arc<Allowlist>>,
+    allowlist: Option<Arc<Allowlist>>,
 }
 
 #[derive(Debug)]
 struct Allowlist {
     tools: BTreeMap<String, String>,
-    rules: BTreeMap<String, FloorRules>,
+    rules: BTreeMap<String, AllowedRules>,
 }
 
 /// The offer of an authority, built once for each set of open windows.
@@ -99,20 +99,20 @@ pub enum Denial {
 }
 
 impl Authority {
-    pub fn new(catalog: Arc<Catalog>, floor: Option<&Floor>) -> Self {
-        let floor = floor.map(|floor| {
+    pub fn new(catalog: Arc<Catalog>, allowlist: Option<&LinkAllowlist>) -> Self {
+        let allowlist = allowlist.map(|allowlist| {
             Arc::new(Allowlist {
-                tools: floor.tools.clone(),
-                rules: floor.rules.clone(),
+                tools: allowlist.tools.clone(),
+                rules: allowlist.rules.clone(),
             })
         });
-        let standing = Standing { catalog, floor };
-        let offers = match standing.next_change(Timestamp::MIN) {
-            None => Offers::Fixed(Arc::new(standing.offer(Timestamp::MIN))),
+        let allowed = AllowedCatalog { catalog, allowlist };
+        let offers = match allowed.next_change(Timestamp::MIN) {
+            None => Offers::Fixed(Arc::new(allowed.offer(Timestamp::MIN))),
             Some(_) => Offers::Timed(Arc::default()),
         };
         Self {
-            standing,
+            allowed,
             offers,
             budgets: Arc::default(),
         }
@@ -136,7 +136,7 @@ impl Authority {
         now: Timestamp,
     ) -> Result<LiveTool, Denial> {
         let tool = || call.name().to_string();
-        let catalog = &self.standing.catalog;
+        let catalog = &self.allowed.catalog;
         let Some(live) = catalog.get(call.name()) else {
             return Err(match catalog.withheld_code(call.name()) {
                 Some(ResultCode::UnsupportedRequirement) => {
@@ -145,7 +145,7 @@ impl Authority {
                 _ => Denial::Withdrawn { tool: tool() },
             });
         };
-        if !self.standing.has(live) {
+        if !self.allowed.has(live) {
             return Err(Denial::Withdrawn { tool: tool() });
         }
         if live.digest != call.digest() {
@@ -154,7 +154,7 @@ impl Authority {
         if live.tier == Tier::Elevated {
             return Err(Denial::Elevated { tool: tool() });
         }
-        let permit = || self.standing.rule_met(live, call, rates, now);
+        let permit = || self.allowed.rule_met(live, call, rates, now);
         let exhausted = |exhaustion: Exhaustion| Denial::Exhausted {
             tool: tool(),
             wait: exhaustion.wait(now),
@@ -170,15 +170,15 @@ impl Authority {
 
     /// The tools that a rule gives, whatever its conditions.
     pub fn tools(&self) -> impl Iterator<Item = &CatalogTool> {
-        let tools = self.standing.catalog.tools().iter().map(Arc::as_ref);
-        tools.filter(|tool| self.standing.has(tool))
+        let tools = self.allowed.catalog.tools().iter().map(Arc::as_ref);
+        tools.filter(|tool| self.allowed.has(tool))
     }
 
     /// Returns the first time after `now` at which the offer can change by itself.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.offers {
             Offers::Fixed(_) => None,
-            Offers::Timed(_) => self.standing.next_change(now),
+            Offers::Timed(_) => self.allowed.next_change(now),
         }
     }
 
@@ -193,11 +193,11 @@ impl Authority {
         if let Some(built) = timed.as_ref().filter(|built| built.holds(now)) {
             return built.offer.clone();
         }
-        let offer = Arc::new(self.standing.offer(now));
+        let offer = Arc::new(self.allowed.offer(now));
         *timed = Some(TimedOffer {
             offer: offer.clone(),
             from: now,
-            until: self.standing.next_change(now),
+            until: self.allowed.next_change(now),
         });
         offer
     }
@@ -209,7 +209,7 @@ impl TimedOffer {
     }
 }
 
-impl Standing {
+impl AllowedCatalog {
     /// Returns true if a rule gives the tool, whatever its conditions.
     fn has(&self, tool: &CatalogTool) -> bool {
         if tool.rules.is_empty() {
@@ -220,17 +220,17 @@ impl Standing {
 
     /// Returns true if the allowlist has the tool as given without conditions.
     fn lists(&self, tool: &CatalogTool) -> bool {
-        match &self.floor {
+        match &self.allowlist {
             None => true,
-            Some(floor) => floor.tools.get(tool.name()) == Some(&tool.digest),
+            Some(allowlist) => allowlist.tools.get(tool.name()) == Some(&tool.digest),
         }
     }
 
     /// The rules of a tool that stand, with their indexes.
     fn rules<'t>(&self, tool: &'t CatalogTool) -> impl Iterator<Item = (usize, &'t GrantRule)> {
         let lists = self.lists(tool);
-        let left = self.floor.as_ref().map(|floor| {
-            let left = floor.rules.get(tool.name());
+        let left = self.allowlist.as_ref().map(|allowlist| {
+            let left = allowlist.rules.get(tool.name());
             left.filter(|left| left.entry == tool.digest)
         });
         let stands = move |(_, rule): &(usize, &GrantRule)| match left {
@@ -328,7 +328,7 @@ impl Standing {
         })
     }
 
-    /// Returns the first time after `now` at which the window of a standing rule opens or closes.
+    /// Returns the first time after `now` at which the window of a rule in it opens or closes.
     fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let tools = self.catalog.tools().iter();
         tools

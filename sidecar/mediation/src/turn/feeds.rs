@@ -38,7 +38,7 @@ pub enum FeedState {
     Unavailable,
 }
 
-/// Returns `surface/feed`, the name in the floor, in the record and for the model.
+/// Returns `surface/feed`, the name in the allowlist, in the record and for the model.
 pub fn feed_name(feed: &Feed) -> String {
     format!("{}/{}", feed.source, feed.name)
 }

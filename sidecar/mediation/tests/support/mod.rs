@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use toolcrib_dialect::{Dialect, Reply, Request};
-use toolcrib_manifest::{Floor, FloorRules, Policy, Streaming, Tier, ToolsFile};
+use toolcrib_manifest::{AllowedRules, LinkAllowlist, Policy, Streaming, Tier, ToolsFile};
 use toolcrib_mediation::*;
 
 /// The time of a test in which no window opens or closes.
@@ -82,16 +82,16 @@ pub fn ruled(rules: &Value) -> ToolsFile {
 }
 
 /// An allowlist with these rules of `pond.pay`, or with the tool itself.
-pub fn floor(tools: &[&str], rules: &[String]) -> Floor {
+pub fn allowlist(tools: &[&str], rules: &[String]) -> LinkAllowlist {
     let entry = || "v1:pay".to_string();
-    Floor {
+    LinkAllowlist {
         tools: tools
             .iter()
             .map(|name| (name.to_string(), entry()))
             .collect(),
         rules: [(
             "pond.pay".to_string(),
-            FloorRules {
+            AllowedRules {
                 entry: entry(),
                 rules: rules.iter().cloned().collect(),
             },

@@ -145,8 +145,8 @@ fn authority_is_checked_at_dispatch() {
         load(&file).permits(call, &RateCounts::default(), &BudgetCounts::default(), NOW),
         Err(Denial::Withdrawn { .. })
     ));
-    // A floor takes tools away, and grants none.
-    let floor = |digest: &str| toolcrib_manifest::Floor {
+    // An allowlist takes tools away, and grants none.
+    let allowlist = |digest: &str| toolcrib_manifest::LinkAllowlist {
         rules: std::collections::BTreeMap::new(),
         tools: [
             ("pond.feed".to_string(), digest.to_string()),
@@ -160,7 +160,7 @@ fn authority_is_checked_at_dispatch() {
     };
     let with = |digest: &str| {
         let catalog = Catalog::load(&tools(), toolcrib_manifest::Tier::Elevated);
-        Authority::new(std::sync::Arc::new(catalog), Some(&floor(digest)))
+        Authority::new(std::sync::Arc::new(catalog), Some(&allowlist(digest)))
     };
     assert!(
         with(call.digest())

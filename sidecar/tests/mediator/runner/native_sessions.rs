@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use toolcrib_manifest::{AgentPresence, Floor, LinkDown};
+use toolcrib_manifest::{AgentPresence, LinkAllowlist, LinkDown};
 
 use crate::process::binary::Mediator;
 use crate::support::native::{Events, answered, read};
@@ -14,13 +14,13 @@ use crate::support::{Answer, RUNNER, Wire, World, until, within};
 const CHANGED: &str = "notifications/tools/list_changed";
 
 /// The link allows only these tools.
-fn floor(world: &World, seq: u64, tools: &[(&str, &str)]) {
+fn allowlist(world: &World, seq: u64, tools: &[(&str, &str)]) {
     let tools = tools.iter();
     let answer = LinkDown {
         budgets: Vec::new(),
         seq,
         want: None,
-        floor: Some(Floor {
+        allowlist: Some(LinkAllowlist {
             rules: std::collections::BTreeMap::new(),
             tools: tools
                 .map(|(tool, digest)| (tool.to_string(), digest.to_string()))
@@ -45,8 +45,8 @@ async fn a_tool_revoked_by_the_link_is_announced_once_and_refused() {
     assert_eq!(session.names().await.len(), 2);
     let mut events = session.listen().await;
     // The client's list of tools does not change here.
-    floor(&world, 1, &BOTH);
-    floor(&world, 2, &BOTH[..1]);
+    allowlist(&world, 1, &BOTH);
+    allowlist(&world, 2, &BOTH[..1]);
     assert_eq!(events.next().await.unwrap()["method"], CHANGED);
     assert_eq!(session.names().await, ["desk__quote"]);
     let (result, is_error) = session.call("desk__order", json!({"symbol": "A"})).await;
@@ -56,8 +56,8 @@ async fn a_tool_revoked_by_the_link_is_announced_once_and_refused() {
     );
     assert_eq!(world.desk.connections(), 0);
     // One event for each real change: the next event is of the next change.
-    floor(&world, 3, &BOTH[..1]);
-    floor(&world, 4, &[]);
+    allowlist(&world, 3, &BOTH[..1]);
+    allowlist(&world, 4, &[]);
     assert_eq!(events.next().await.unwrap()["method"], CHANGED);
     assert!(session.names().await.is_empty());
     session.end().await;
@@ -91,13 +91,13 @@ async fn a_change_without_a_stream_is_announced_on_the_next_stream() {
     let world = World::native().await;
     let session = world.greeted().await;
     session.names().await;
-    floor(&world, 1, &BOTH[..1]);
+    allowlist(&world, 1, &BOTH[..1]);
     let mut events = session.listen().await;
     assert_eq!(events.next().await.unwrap()["method"], CHANGED);
     // Another stream replaces this one, and does not repeat the event.
     let mut next = session.listen().await;
     assert_eq!(events.next().await, None);
-    floor(&world, 2, &[]);
+    allowlist(&world, 2, &[]);
     assert_eq!(next.next().await.unwrap()["method"], CHANGED);
 }
 
@@ -121,7 +121,7 @@ async fn a_subscription_is_acknowledged_notified_and_answered_at_its_end() {
     assert_eq!(*agreed, json!({}));
     let nothing = world.stateless("subscriptions/listen", json!({}));
     assert_eq!(answered(nothing).await.1["error"]["code"], -32602);
-    floor(&world, 1, &BOTH[..1]);
+    allowlist(&world, 1, &BOTH[..1]);
     let told = events.next().await.unwrap();
     assert_eq!(
         (&told["method"], &told["params"]["_meta"][key]),

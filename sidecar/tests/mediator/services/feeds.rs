@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolcrib_dialect::Dialect;
-use toolcrib_manifest::{AgentPresence, Floor, LinkDown};
+use toolcrib_manifest::{AgentPresence, LinkAllowlist, LinkDown};
 
 use crate::support::{Answer, Fake, Files, TOOL_TOKEN, Wire, World, says, within};
 
@@ -209,11 +209,11 @@ async fn a_cached_feed_is_dropped_when_the_service_refuses_it() {
 #[tokio::test]
 async fn a_withdrawn_feed_is_neither_shown_nor_fetched() {
     let mut world = world(Wire::CHAT, |desk| json!([tide(desk)]), |_| {}).await;
-    let floor = |seq: u64, feeds: &[&str]| LinkDown {
+    let allowlist = |seq: u64, feeds: &[&str]| LinkDown {
         budgets: Vec::new(),
         seq,
         want: None,
-        floor: Some(Floor {
+        allowlist: Some(LinkAllowlist {
             rules: std::collections::BTreeMap::new(),
             tools: Default::default(),
             feeds: feeds.iter().map(ToString::to_string).collect(),
@@ -225,22 +225,22 @@ async fn a_withdrawn_feed_is_neither_shown_nor_fetched() {
     };
     let current = world.server.app.current.clone();
     let apply = |answer| current.accept(answer, tokio::time::Instant::now()).unwrap();
-    apply(floor(1, &["desk/other"]));
+    apply(allowlist(1, &["desk/other"]));
     ask(&world).await;
     assert_eq!((shown(&world).len(), world.desk.connections()), (0, 0));
     // Withdrawn during the fetch.
     let gate = Arc::new(Notify::new());
-    apply(floor(2, &["desk/tide"]));
+    apply(allowlist(2, &["desk/tide"]));
     world.desk.will(Answer::text(200, "high").gated(&gate));
     let withdraw = async {
         world.desk.asked(1).await;
-        apply(floor(3, &[]));
+        apply(allowlist(3, &[]));
         gate.notify_one();
     };
     futures::future::join(ask(&world), withdraw).await;
     assert_eq!(shown(&world), [] as [Value; 0]);
     // Granted again, the feed is fetched again.
-    apply(floor(4, &["desk/tide"]));
+    apply(allowlist(4, &["desk/tide"]));
     world.desk.will(Answer::text(200, "low"));
     ask(&world).await;
     assert_eq!(shown(&world)[0]["data"], "low");

@@ -312,10 +312,10 @@ async fn a_refused_version_is_reported() {
 #[tokio::test]
 async fn an_allowlist_revokes_a_tool_and_grants_none() {
     let operator = Fake::start().await;
-    let floor = json!({"seq": 7, "agent": "Present", "floor": {
+    let allowlist = json!({"seq": 7, "agent": "Present", "floor": {
         "tools": {"desk.order": "v1:order", "desk.quote": "v1:another", "desk.more": "v1:more"},
         "feeds": [], "providers": ["house"], "models": null}});
-    let (world, _token) = linked(&operator, vec![floor]).await;
+    let (world, _token) = linked(&operator, vec![allowlist]).await;
     world.until(|now| now.seen == 7).await;
     world.model.will(Answer::json(calls(&[(
         "c1",

@@ -1,8 +1,8 @@
 //! New files and answers of the link under a running mediator.
 
+mod allowlist;
 mod budgets;
 mod fixtures;
-mod floor;
 pub mod link;
 mod policies;
 mod rules;

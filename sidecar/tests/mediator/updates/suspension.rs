@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use toolcrib_manifest::{AgentPresence, Floor, LinkDown};
+use toolcrib_manifest::{AgentPresence, LinkAllowlist, LinkDown};
 
 use crate::support::native::answered;
 use crate::support::{Answer, Files, RUNNER, Wire, World, within};
@@ -27,8 +27,8 @@ fn give_nothing(files: &mut Files) {
 
 /// The link's answer for a suspended agent, or for one that has everything.
 fn answer(seq: u64, agent: AgentPresence) -> LinkDown {
-    let floor = match agent {
-        AgentPresence::Present => Some(Floor {
+    let allowlist = match agent {
+        AgentPresence::Present => Some(LinkAllowlist {
             rules: std::collections::BTreeMap::new(),
             tools: [("desk.quote".into(), "v1:quote".into())].into(),
             feeds: vec!["desk/tide".into()],
@@ -42,7 +42,7 @@ fn answer(seq: u64, agent: AgentPresence) -> LinkDown {
         budgets: Vec::new(),
         seq,
         want: None,
-        floor,
+        allowlist,
         agent,
     }
 }

@@ -100,8 +100,8 @@ impl Mediator {
             tokio::time::timeout_at(begun + DEADLINE, changes.changed())
                 .await
                 .unwrap_or_else(|_| {
-                    let floor = self.current.now().floor.clone();
-                    panic!("not in time: {what}; the floor is {floor:?}")
+                    let allowlist = self.current.now().allowlist.clone();
+                    panic!("not in time: {what}; the allowlist is {allowlist:?}")
                 })
                 .unwrap();
         }
@@ -122,22 +122,19 @@ fn stands(now: &EffectiveConfig) -> bool {
     let Ok(version) = now.version() else {
         return false;
     };
-    let floor = now.floor.as_ref();
-    version
-        .catalog
-        .tools()
-        .iter()
-        .all(|tool| floor.is_none_or(|floor| floor.tools.get(tool.name()) == Some(&tool.digest)))
-        && version
-            .providers
-            .keys()
-            .all(|name| now.provider_stands(name))
+    let allowlist = now.allowlist.as_ref();
+    version.catalog.tools().iter().all(|tool| {
+        allowlist.is_none_or(|allowlist| allowlist.tools.get(tool.name()) == Some(&tool.digest))
+    }) && version
+        .providers
+        .keys()
+        .all(|name| now.provider_stands(name))
         && now.feeds().count() == version.feeds.len()
 }
 
 fn has(now: &EffectiveConfig, tool: &str) -> bool {
-    let floor = now.floor.as_ref();
-    now.version().is_ok() && floor.is_none_or(|floor| floor.tools.contains_key(tool))
+    let allowlist = now.allowlist.as_ref();
+    now.version().is_ok() && allowlist.is_none_or(|allowlist| allowlist.tools.contains_key(tool))
 }
 
 async fn delete(harness: &Harness, object: &Value) {

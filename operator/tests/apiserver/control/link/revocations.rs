@@ -180,8 +180,12 @@ async fn every_kind_of_revocation_is_denied_and_acknowledged_over_the_link() {
                 })
                 .await;
             if let Some(tool) = way.tool {
-                let floor = mediator.current.now().floor.clone().unwrap();
-                assert_eq!(floor.tools.len(), 4, "nothing but {tool} goes: {floor:?}");
+                let allowlist = mediator.current.now().allowlist.clone().unwrap();
+                assert_eq!(
+                    allowlist.tools.len(),
+                    4,
+                    "nothing but {tool} goes: {allowlist:?}"
+                );
             }
         }
         harness

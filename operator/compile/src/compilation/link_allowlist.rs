@@ -1,4 +1,5 @@
-//! The allowlist of a compilation ([`Floor`]): what a mediator may still use of its loaded files.
+//! The allowlist of a compilation ([`LinkAllowlist`]): what a mediator may still use of its loaded
+//! files.
 //!
 //! The link carries it ahead of the kubelet. It is a pure function of the compilation before values
 //! are filled in: a credential that cannot be read now keeps its last good value, and must not
@@ -7,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use toolcrib_manifest::{Feed, Floor, FloorRules, Rule, Tool};
+use toolcrib_manifest::{AllowedRules, Feed, LinkAllowlist, Rule, Tool};
 use toolcrib_rules::models::covers;
 
 use crate::Compilation;
 
 /// Returns what the mediators of the compiled agent may still use.
-pub fn floor(compiled: &Compilation) -> Floor {
+pub fn link_allowlist(compiled: &Compilation) -> LinkAllowlist {
     let files = &compiled.files;
     let digest = |tool: &Tool| tool.extension.entry_digest.clone().unwrap_or_default();
     let all = files.tools.tools.iter();
@@ -26,7 +27,7 @@ pub fn floor(compiled: &Compilation) -> Floor {
         let conditional = rules.filter(|rule| !rule.is_unconditional());
         let rules: BTreeSet<String> = conditional.map(|rule| rule.digest.clone()).collect();
         let entry = digest(tool);
-        (!rules.is_empty()).then(|| (tool.name.clone(), FloorRules { entry, rules }))
+        (!rules.is_empty()).then(|| (tool.name.clone(), AllowedRules { entry, rules }))
     });
     let feed = |feed: &Feed| format!("{}/{}", feed.source, feed.name);
     let models = files.agent.models.as_ref().map(|models| {
@@ -41,7 +42,7 @@ pub fn floor(compiled: &Compilation) -> Floor {
     });
     let models_matching = files.agent.models.as_ref();
     let models_matching = models_matching.map(|models| models.matching.clone());
-    Floor {
+    LinkAllowlist {
         rules: rules.collect(),
         tools: unconditional
             .map(|tool| (tool.name.clone(), digest(tool)))
@@ -55,7 +56,7 @@ pub fn floor(compiled: &Compilation) -> Floor {
 
 /// True if `before` allows something that `after` does not. A removed rule with conditions counts
 /// even if the tool is now given without conditions: the loaded files may have only that rule.
-pub fn takes_away(before: &Floor, after: &Floor) -> bool {
+pub fn takes_away(before: &LinkAllowlist, after: &LinkAllowlist) -> bool {
     let lacks = |before: &[String], after: &[String]| {
         let after: BTreeSet<&String> = after.iter().collect();
         before.iter().any(|name| !after.contains(name))
@@ -80,12 +81,12 @@ pub fn takes_away(before: &Floor, after: &Floor) -> bool {
 
 /// Returns whether every model that matches the globs of `before` matches those of `after`, as far as
 /// equal globs tell.
-fn still_match(before: &Floor, after: &Floor) -> bool {
+fn still_match(before: &LinkAllowlist, after: &LinkAllowlist) -> bool {
     let (before, after) = (&before.models_matching, &after.models_matching);
     before.is_empty() || (!after.is_empty() && covers(after, before))
 }
 
-fn stand(before: &FloorRules, after: Option<&FloorRules>) -> bool {
+fn stand(before: &AllowedRules, after: Option<&AllowedRules>) -> bool {
     after.is_some_and(|after| before.entry == after.entry && before.rules.is_subset(&after.rules))
 }
 
@@ -95,9 +96,9 @@ mod tests {
 
     use super::*;
 
-    fn floor(tools: &[(&str, &str)], feeds: &[&str], models: Option<&[&str]>) -> Floor {
+    fn allowlist(tools: &[(&str, &str)], feeds: &[&str], models: Option<&[&str]>) -> LinkAllowlist {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Floor {
+        LinkAllowlist {
             rules: BTreeMap::new(),
             tools: tools
                 .iter()
@@ -112,21 +113,21 @@ mod tests {
 
     #[test]
     fn a_removed_or_changed_item_is_taken_away_and_an_added_one_is_not() {
-        let before = floor(&[("desk.quote", "v1:a")], &["desk/tide"], None);
-        let check = |after: &Floor, expected: bool| {
+        let before = allowlist(&[("desk.quote", "v1:a")], &["desk/tide"], None);
+        let check = |after: &LinkAllowlist, expected: bool| {
             assert_eq!(takes_away(&before, after), expected, "{after:?}");
         };
         check(&before, false);
         let more = [("desk.quote", "v1:a"), ("desk.order", "v1:b")];
-        check(&floor(&more, &["desk/tide", "desk/more"], None), false);
-        check(&floor(&[], &["desk/tide"], None), true);
+        check(&allowlist(&more, &["desk/tide", "desk/more"], None), false);
+        check(&allowlist(&[], &["desk/tide"], None), true);
         check(
-            &floor(&[("desk.quote", "v1:z")], &["desk/tide"], None),
+            &allowlist(&[("desk.quote", "v1:z")], &["desk/tide"], None),
             true,
         );
-        check(&floor(&[("desk.quote", "v1:a")], &[], None), true);
+        check(&allowlist(&[("desk.quote", "v1:a")], &[], None), true);
         check(
-            &floor(
+            &allowlist(
                 &[("desk.quote", "v1:a")],
                 &["desk/tide"],
                 Some(&["house/m"]),
@@ -134,7 +135,7 @@ mod tests {
             true,
         );
         let mut conditional = before.clone();
-        let rules = |digests: &[&str]| FloorRules {
+        let rules = |digests: &[&str]| AllowedRules {
             entry: "v1:c".to_owned(),
             rules: digests.iter().map(|digest| (*digest).to_owned()).collect(),
         };
@@ -154,26 +155,26 @@ mod tests {
         without.providers.clear();
         check(&without, true);
 
-        let some = floor(&[], &[], Some(&["house/m", "house/n"]));
-        assert!(takes_away(&some, &floor(&[], &[], Some(&["house/n"]))));
-        let other_way = floor(&[], &[], Some(&["house/n", "house/m", "house/o"]));
+        let some = allowlist(&[], &[], Some(&["house/m", "house/n"]));
+        assert!(takes_away(&some, &allowlist(&[], &[], Some(&["house/n"]))));
+        let other_way = allowlist(&[], &[], Some(&["house/n", "house/m", "house/o"]));
         assert!(!takes_away(&some, &other_way));
-        assert!(!takes_away(&some, &floor(&[], &[], None)));
+        assert!(!takes_away(&some, &allowlist(&[], &[], None)));
 
-        let matching = |lists: &[&[&str]]| Floor {
+        let matching = |lists: &[&[&str]]| LinkAllowlist {
             models_matching: lists
                 .iter()
                 .map(|list| list.iter().map(|it| (*it).to_owned()).collect())
                 .collect(),
-            ..floor(&[], &[], Some(&[]))
+            ..allowlist(&[], &[], Some(&[]))
         };
-        let any = floor(&[], &[], None);
+        let any = allowlist(&[], &[], None);
         let (one, two) = (matching(&[&["a/*"]]), matching(&[&["a/*"], &["*/m"]]));
         assert!(takes_away(&any, &one) && !takes_away(&one, &any));
         assert!(takes_away(&one, &two) && !takes_away(&two, &one));
         assert!(!takes_away(&one, &matching(&[&["a/*", "b/*"]])));
         assert!(takes_away(&matching(&[&["a/*", "b/*"]]), &one));
-        assert!(takes_away(&one, &floor(&[], &[], Some(&[]))));
+        assert!(takes_away(&one, &allowlist(&[], &[], Some(&[]))));
         assert!(takes_away(&one, &some));
     }
 }

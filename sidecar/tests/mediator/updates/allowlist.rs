@@ -12,7 +12,7 @@ use proptest::sample::{Index, subsequence};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolcrib_dialect::{Dialect, Reply, Request};
-use toolcrib_manifest::{AgentPresence, Floor, LinkDown, Policy, Streaming, ToolsFile};
+use toolcrib_manifest::{AgentPresence, LinkAllowlist, LinkDown, Policy, Streaming, ToolsFile};
 use toolcrib_mediation::{
     Authority, BudgetCounts, Catalog, ClawId, Effect, Event, ManagedCall, NameOwner,
     PresentedTools, RateCounts, Turn, TurnConfig,
@@ -131,7 +131,7 @@ impl GrantedItems {
             budgets: Vec::new(),
             seq,
             want: None,
-            floor: given.map(|given| Floor {
+            allowlist: given.map(|given| LinkAllowlist {
                 rules: std::collections::BTreeMap::new(),
                 tools: given
                     .tools
@@ -263,7 +263,7 @@ fn effective(now: &EffectiveConfig) -> BTreeSet<String> {
 
 /// Everything that an answer allows, in the same texts.
 fn left(answer: &LinkDown) -> impl Fn(&String) -> bool {
-    let floor = answer.floor.clone().unwrap_or(Floor {
+    let allowlist = answer.allowlist.clone().unwrap_or(LinkAllowlist {
         rules: std::collections::BTreeMap::new(),
         tools: Default::default(),
         feeds: Vec::new(),
@@ -275,13 +275,13 @@ fn left(answer: &LinkDown) -> impl Fn(&String) -> bool {
         let parts: Vec<&str> = word.split(' ').collect();
         match parts[..] {
             ["call" | "offer", name, digest] => {
-                floor.tools.get(name).is_some_and(|left| left == digest)
+                allowlist.tools.get(name).is_some_and(|left| left == digest)
             }
-            ["feed", name] => floor.feeds.iter().any(|left| left == name),
+            ["feed", name] => allowlist.feeds.iter().any(|left| left == name),
             ["model", reference] => {
                 let provider = reference.split('/').next().unwrap();
-                floor.providers.iter().any(|left| left == provider)
-                    && floor
+                allowlist.providers.iter().any(|left| left == provider)
+                    && allowlist
                         .models
                         .as_ref()
                         .is_none_or(|models| models.iter().any(|left| left == reference))
