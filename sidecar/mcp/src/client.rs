@@ -181,16 +181,16 @@ pub struct RpcError {
     pub message: String,
 }
 
-/// A server's answer: the unchanged result, or an error.
-pub type Answer = Result<Raw, RpcError>;
+/// A server's response: the unchanged result, or an error.
+pub type RpcResult = Result<Raw, RpcError>;
 
-/// A message of a server, for a client that waits for one answer.
+/// A message of a server, for a client that waits for one response.
 #[derive(Debug)]
 pub enum ServerMessage {
-    /// The answer that the client waits for.
-    Answer(Answer),
-    /// An answer to another request, or an error without an id.
-    OtherAnswer(Answer),
+    /// The response that the client waits for.
+    Response(RpcResult),
+    /// A response to another request, or an error without an id.
+    OtherResponse(RpcResult),
     Request(ServerRequest),
     Notification,
 }
@@ -207,7 +207,7 @@ struct OnWire<'a> {
 }
 
 impl ServerMessage {
-    /// Decodes a server's message for a client that waits for the answer to the request `id`.
+    /// Decodes a server's message for a client that waits for the response to the request `id`.
     /// Returns `None` if the text is not exactly one JSON-RPC message.
     pub fn read(text: &str, id: u64) -> Option<Self> {
         let wire: OnWire = serde_json::from_str(text).ok()?;
@@ -216,8 +216,8 @@ impl ServerMessage {
         }
         let is_awaited = wire.id.is_some_and(|it| it.get() == id.to_string());
         let answered = |answer| match is_awaited {
-            true => Self::Answer(answer),
-            false => Self::OtherAnswer(answer),
+            true => Self::Response(answer),
+            false => Self::OtherResponse(answer),
         };
         match (wire.method, wire.id, wire.result, wire.error) {
             (Some(method), Some(id), None, None) => Some(Self::Request(ServerRequest {
@@ -319,8 +319,8 @@ mod tests {
             Some(ServerMessage::Request(request)) => {
                 format!("asks {:?}: {}", request.refused_as(), request.reply())
             }
-            Some(ServerMessage::Answer(answer)) => format!("answer: {answer:?}"),
-            Some(ServerMessage::OtherAnswer(answer)) => format!("other: {answer:?}"),
+            Some(ServerMessage::Response(answer)) => format!("answer: {answer:?}"),
+            Some(ServerMessage::OtherResponse(answer)) => format!("other: {answer:?}"),
         };
         assert_eq!(seen, expected, "{text}");
     }
@@ -375,7 +375,7 @@ mod tests {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
             let read = ServerMessage::read(&text, 7);
             assert!(
-                matches!(read, None | Some(ServerMessage::OtherAnswer(_))),
+                matches!(read, None | Some(ServerMessage::OtherResponse(_))),
                 "{text}"
             );
         }

@@ -19,5 +19,5 @@ pub mod revision;
 pub const MAX_DEPTH: usize = 128;
 
 pub use message::{
-    Answer, Fault, Members, Message, MessageError, Raw, ReplyBody, members, raw, reply,
+    Fault, Members, Message, MessageError, Raw, ReplyBody, RpcResponse, members, raw, reply,
 };

@@ -26,15 +26,15 @@ pub enum Message {
         method: String,
         params: Option<Raw>,
     },
-    Answer {
+    Response {
         id: Raw,
-        answer: Answer,
+        response: RpcResponse,
     },
 }
 
-/// The answer to a request, as its sender wrote it.
+/// The response to a request, as its sender wrote it.
 #[derive(Debug)]
-pub enum Answer {
+pub enum RpcResponse {
     Result(Raw),
     Error(Raw),
 }
@@ -80,13 +80,13 @@ impl Message {
         match (wire.id, wire.method, wire.result, wire.error) {
             (Some(id), Some(method), None, None) => Ok(Self::Request { id, method, params }),
             (None, Some(method), None, None) => Ok(Self::Notification { method, params }),
-            (Some(id), None, Some(result), None) => Ok(Self::Answer {
+            (Some(id), None, Some(result), None) => Ok(Self::Response {
                 id,
-                answer: Answer::Result(result),
+                response: RpcResponse::Result(result),
             }),
-            (Some(id), None, None, Some(error)) => Ok(Self::Answer {
+            (Some(id), None, None, Some(error)) => Ok(Self::Response {
                 id,
-                answer: Answer::Error(error),
+                response: RpcResponse::Error(error),
             }),
             _ => Err(MessageError::NotMessage),
         }
@@ -215,13 +215,13 @@ mod tests {
         );
         let null = parse(r#"{"jsonrpc":"2.0","id":7,"result":null}"#);
         assert!(
-            matches!(null, Ok(Message::Answer { answer: Answer::Result(it), .. }) if it.get() == "null")
+            matches!(null, Ok(Message::Response { response: RpcResponse::Result(it), .. }) if it.get() == "null")
         );
         let error = parse(r#"{"jsonrpc":"2.0","id":7,"error":{"code":1}}"#);
         assert!(matches!(
             error,
-            Ok(Message::Answer {
-                answer: Answer::Error(_),
+            Ok(Message::Response {
+                response: RpcResponse::Error(_),
                 ..
             })
         ));

@@ -78,7 +78,7 @@ impl ClientMessage<'_> {
                 return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
             }
             // The mediator sends no requests to clients, so it expects no answers.
-            Message::Answer { .. } => {
+            Message::Response { .. } => {
                 return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
             }
         };
@@ -126,7 +126,7 @@ impl ClientMessage<'_> {
                 revision::check_version(self.headers).map_err(refuse)?;
                 return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
             }
-            Message::Answer { .. } => {
+            Message::Response { .. } => {
                 return Err(refuse(Fault::new(
                     INVALID_REQUEST,
                     "the message is not a request",

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use toolcrib_mcp::code::METHOD_NOT_FOUND;
-use toolcrib_mcp::{Answer, Fault, Members, Message, ReplyBody};
+use toolcrib_mcp::{Fault, Members, Message, ReplyBody, RpcResponse};
 use toolcrib_sidecar::app::sessions::SessionId;
 
 use crate::line::{answer_line, notification_line, request_line};
@@ -64,7 +64,7 @@ pub struct Caller {
     pub id: Box<RawValue>,
 }
 
-type Outcome = Result<Answer, CallError>;
+type Outcome = Result<RpcResponse, CallError>;
 
 #[derive(Debug)]
 struct Call {
@@ -163,8 +163,8 @@ impl Program {
     /// Handles one line of the child's stdout.
     pub fn heard(&self, line: &[u8]) {
         match Message::parse(line) {
-            Ok(Message::Answer { id, answer: said }) => match id.get().parse() {
-                Ok(id) => answer(&mut self.calls(), id, Ok(said)),
+            Ok(Message::Response { id, response }) => match id.get().parse() {
+                Ok(id) => answer(&mut self.calls(), id, Ok(response)),
                 Err(_) => tracing::debug!("response with an unknown id dropped"),
             },
             Ok(Message::Request { id, method, .. }) => self.answer_request(&id, &method),
@@ -286,7 +286,7 @@ mod tests {
 
     fn text(outcome: Outcome) -> String {
         match outcome.unwrap() {
-            Answer::Result(raw) | Answer::Error(raw) => raw.get().to_owned(),
+            RpcResponse::Result(raw) | RpcResponse::Error(raw) => raw.get().to_owned(),
         }
     }
 

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
-use toolcrib_mcp::{Answer, Fault, Members};
+use toolcrib_mcp::{Fault, Members, RpcResponse};
 use toolcrib_sidecar::app::sessions::SessionId;
 
 use crate::program::{CallError, Caller, Program};
@@ -46,14 +46,14 @@ impl Relay {
         caller: Caller,
         method: Method,
         params: Option<&Members>,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<RpcResponse, CallError> {
         let _permit = self.permits.try_acquire().map_err(|_| CallError::Busy)?;
         let (program, _) = self.running().await?;
         let call = program.request(Some(caller), method.name(), params);
         let answer = timeout(self.call_timeout, call)
             .await
             .unwrap_or(Err(CallError::TimedOut))?;
-        if let (Method::ListTools, Answer::Result(page)) = (method, &answer) {
+        if let (Method::ListTools, RpcResponse::Result(page)) = (method, &answer) {
             program.listed.learn(page);
         }
         Ok(answer)

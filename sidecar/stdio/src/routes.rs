@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use toolcrib_mcp::code::{INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND};
 use toolcrib_mcp::header::SESSION_HEADER;
 use toolcrib_mcp::revision::{self, Form};
-use toolcrib_mcp::{Answer, Fault, Message, Raw, ReplyBody, members, raw, reply};
+use toolcrib_mcp::{Fault, Message, Raw, ReplyBody, RpcResponse, members, raw, reply};
 use toolcrib_serve::{BodyError, read_body};
 use toolcrib_sidecar::app::sessions::{SessionId, Sessions};
 
@@ -141,7 +141,7 @@ async fn in_session(app: &App, headers: &HeaderMap, message: Message) -> Respons
             StatusCode::ACCEPTED.into_response()
         }
         // The wrapper sends no requests to clients, so it ignores their answers.
-        Message::Answer { .. } => StatusCode::ACCEPTED.into_response(),
+        Message::Response { .. } => StatusCode::ACCEPTED.into_response(),
     }
 }
 
@@ -176,7 +176,7 @@ async fn stateless(app: &App, headers: &HeaderMap, message: Message) -> Response
                 Err(fault) => refusal(form, None, &fault),
             };
         }
-        Message::Answer { .. } => {
+        Message::Response { .. } => {
             let fault = Fault::new(INVALID_REQUEST, "the message is not a request");
             return refusal(form, None, &fault);
         }
@@ -216,7 +216,7 @@ async fn call(
         Err(fault) => return refusal(form, Some(&id), &fault),
     };
     match app.relay.call(caller, method, params.as_ref()).await {
-        Ok(Answer::Result(result)) => match form {
+        Ok(RpcResponse::Result(result)) => match form {
             Form::Handshake => answer(form, &id, ReplyBody::Result(&result)),
             Form::Stateless => match for_stateless(method, &result) {
                 Some(result) => answer(form, &id, ReplyBody::Result(&result)),
@@ -226,7 +226,7 @@ async fn call(
                 }
             },
         },
-        Ok(Answer::Error(error)) => answer(form, &id, ReplyBody::Error(&error)),
+        Ok(RpcResponse::Error(error)) => answer(form, &id, ReplyBody::Error(&error)),
         Err(error) => answer(form, &id, ReplyBody::Fault(&error.fault())),
     }
 }

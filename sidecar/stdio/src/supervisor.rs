@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use toolcrib_mcp::revision::NEWEST_HANDSHAKE;
-use toolcrib_mcp::{Answer, members, raw};
+use toolcrib_mcp::{RpcResponse, members, raw};
 
 use crate::child::{self, Child};
 use crate::orphans;
@@ -200,11 +200,11 @@ async fn greet(program: &Program) -> Result<ChildDescription, String> {
             ));
         }
         Ok(Err(error)) => return Err(error.to_string()),
-        Ok(Ok(Answer::Error(error))) => {
+        Ok(Ok(RpcResponse::Error(error))) => {
             let error: String = error.get().chars().take(SHOWN).collect();
             return Err(format!("it refused initialize: {}", error.escape_debug()));
         }
-        Ok(Ok(Answer::Result(result))) => ChildDescription::read(&result)?,
+        Ok(Ok(RpcResponse::Result(result))) => ChildDescription::read(&result)?,
     };
     program.notify("notifications/initialized").await;
     Ok(about)

@@ -16,7 +16,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::Value;
 use toolcrib_bounds::Buffer;
 use toolcrib_dialect::SseParser;
-use toolcrib_mcp::client::{Answer, Protocol, ServerMessage};
+use toolcrib_mcp::client::{Protocol, RpcResult, ServerMessage};
 use toolcrib_mcp::header::SESSION_HEADER;
 
 use super::MESSAGE;
@@ -123,7 +123,7 @@ impl Http {
         id: u64,
         method: &'static str,
         request: &str,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<RpcResult> {
         match self.ask_once(id, method, request).await {
             Err(error) if error.is::<TruncatedAnswer>() => self.ask_once(id, method, request).await,
             asked => asked,
@@ -135,7 +135,7 @@ impl Http {
         id: u64,
         method: &'static str,
         request: &str,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<RpcResult> {
         let response = self.send(request, Some(method)).await?;
         self.session = response.headers.get(SESSION_HEADER).cloned();
         let status = response.status;
@@ -151,11 +151,11 @@ impl Http {
             false => text(response.body).await?,
         };
         match ServerMessage::read(&text, id) {
-            Some(ServerMessage::Answer(answer)) => Ok(answer),
+            Some(ServerMessage::Response(answer)) => Ok(answer),
             // Its id is null, if the server could not parse the request.
-            Some(ServerMessage::OtherAnswer(Err(error))) => Ok(Err(error)),
+            Some(ServerMessage::OtherResponse(Err(error))) => Ok(Err(error)),
             Some(
-                ServerMessage::OtherAnswer(Ok(_))
+                ServerMessage::OtherResponse(Ok(_))
                 | ServerMessage::Request(_)
                 | ServerMessage::Notification,
             )
@@ -275,7 +275,7 @@ async fn text(mut chunks: Chunks) -> anyhow::Result<String> {
 }
 
 /// Returns the first event that answers. Others are notifications, or requests, which are ignored.
-pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<Answer>> {
+pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<RpcResult>> {
     let mut parser = SseParser::new(MESSAGE);
     // Counts by itself: the bytes are bounded together, and none of them is kept.
     let mut read = 0;
@@ -291,7 +291,7 @@ pub async fn from_stream(mut chunks: Chunks, id: u64) -> anyhow::Result<Option<A
             "the server's answer is not a stream of events: is this the URL of an MCP server?",
         )?;
         for event in events {
-            if let Some(ServerMessage::Answer(answer)) = ServerMessage::read(&event.data, id) {
+            if let Some(ServerMessage::Response(answer)) = ServerMessage::read(&event.data, id) {
                 return Ok(Some(answer));
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use toolcrib_mcp::client::{Answer, ServerMessage};
+use toolcrib_mcp::client::{RpcResult, ServerMessage};
 
 use super::MESSAGE;
 
@@ -56,7 +56,7 @@ impl Stdio {
     }
 
     /// Returns the answer to a request; requests of the program are refused meanwhile.
-    pub async fn ask(&mut self, id: u64, request: &str) -> anyhow::Result<Answer> {
+    pub async fn ask(&mut self, id: u64, request: &str) -> anyhow::Result<RpcResult> {
         self.write(request).await?;
         loop {
             let mut line = Vec::new();
@@ -84,9 +84,9 @@ impl Stdio {
             // Some programs write lines that are not messages; they are skipped.
             let message = std::str::from_utf8(&line).ok();
             match message.and_then(|text| ServerMessage::read(text, id)) {
-                Some(ServerMessage::Answer(answer)) => return Ok(answer),
+                Some(ServerMessage::Response(answer)) => return Ok(answer),
                 Some(ServerMessage::Request(request)) => self.write(&request.reply()).await?,
-                Some(ServerMessage::OtherAnswer(_) | ServerMessage::Notification) | None => {}
+                Some(ServerMessage::OtherResponse(_) | ServerMessage::Notification) | None => {}
             }
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use toolcrib_bounds::json::nests_within;
 use toolcrib_dialect::SseParser;
 use toolcrib_mcp::MAX_DEPTH;
-use toolcrib_mcp::client::{Answer, Protocol, ServerMessage, ServerRequest};
+use toolcrib_mcp::client::{Protocol, RpcResult, ServerMessage, ServerRequest};
 use toolcrib_mcp::header::SESSION_HEADER;
 use toolcrib_mediation::{Certainty, ConnectionCause, ConnectionFailure, ResultCode, ToolFailure};
 use url::Url;
@@ -74,8 +74,8 @@ pub struct Reply {
 
 #[derive(Debug)]
 pub enum ReplyContent {
-    Answer(Answer),
-    /// An HTTP body without a JSON-RPC answer.
+    Rpc(RpcResult),
+    /// An HTTP body without a JSON-RPC response.
     Http(Vec<u8>),
 }
 
@@ -194,7 +194,7 @@ pub async fn exchange(
     };
     if status.is_success() && is_stream {
         let answer = answer_in_stream(endpoint, protocol, id, &mut reading, bounds).await?;
-        return Ok(reply(ReplyContent::Answer(answer)));
+        return Ok(reply(ReplyContent::Rpc(answer)));
     }
     let body = reading.whole().await?;
     let answer = std::str::from_utf8(&body)
@@ -202,10 +202,10 @@ pub async fn exchange(
         .filter(|_| is_json)
         .and_then(|text| read_message(text, id));
     match answer {
-        Some(ServerMessage::Answer(answer)) => Ok(reply(ReplyContent::Answer(answer))),
+        Some(ServerMessage::Response(answer)) => Ok(reply(ReplyContent::Rpc(answer))),
         // The status is enough: some servers send no id with an error.
         _ if !status.is_success() => Ok(reply(ReplyContent::Http(body))),
-        Some(ServerMessage::OtherAnswer(_)) => Err(ExchangeError::OtherId),
+        Some(ServerMessage::OtherResponse(_)) => Err(ExchangeError::OtherId),
         Some(ServerMessage::Request(_) | ServerMessage::Notification) | None => {
             Err(ExchangeError::NotMcp)
         }
@@ -218,7 +218,7 @@ async fn answer_in_stream(
     id: u64,
     reading: &mut AnswerReader<'_>,
     bounds: Bounds<'_>,
-) -> Result<Answer, ExchangeError> {
+) -> Result<RpcResult, ExchangeError> {
     let mut parser = SseParser::new(MAX_ANSWER);
     let (mut events, mut requests) = (0, 0);
     while let Some(chunk) = reading.chunk().await? {
@@ -232,8 +232,8 @@ async fn answer_in_stream(
                 continue;
             }
             match read_message(&event.data, id).ok_or(ExchangeError::NotMcp)? {
-                ServerMessage::Answer(answer) => return Ok(answer),
-                ServerMessage::OtherAnswer(_) => return Err(ExchangeError::OtherId),
+                ServerMessage::Response(answer) => return Ok(answer),
+                ServerMessage::OtherResponse(_) => return Err(ExchangeError::OtherId),
                 ServerMessage::Notification => {}
                 ServerMessage::Request(request) => {
                     requests += 1;

@@ -39,7 +39,7 @@ pub(crate) fn text_of(message: &str) -> Option<String> {
     /// The id that the harness's messages answer.
     const ID: u64 = 1;
     match ServerMessage::read(message, ID)? {
-        ServerMessage::Answer(answer) | ServerMessage::OtherAnswer(answer) => {
+        ServerMessage::Response(answer) | ServerMessage::OtherResponse(answer) => {
             let result = answer.ok()?;
             lists_stateless(&result);
             settled(&result);
@@ -149,7 +149,7 @@ pub(super) async fn call(
             status, content, ..
         } = sent.map_err(|error| error.failure(name, &endpoint))?;
         let in_session = protocol.has_session();
-        let has_run = matches!(content, ReplyContent::Answer(Ok(_)));
+        let has_run = matches!(content, ReplyContent::Rpc(Ok(_)));
         if in_session && status == 404 && !has_run && !renewed {
             servers.forget(&key, &protocol);
             renewed = true;
@@ -166,10 +166,10 @@ pub(super) async fn call(
             ));
         }
         return match content {
-            ReplyContent::Answer(Ok(result)) => {
+            ReplyContent::Rpc(Ok(result)) => {
                 output(&services.scrubber(), servers, tool, &result, max_result)
             }
-            ReplyContent::Answer(Err(RpcError { code, message })) => {
+            ReplyContent::Rpc(Err(RpcError { code, message })) => {
                 if code == UNSUPPORTED_VERSION {
                     servers.forget(&key, &protocol);
                 }

@@ -377,8 +377,8 @@ impl ServersState {
         let body = CLIENT.initialize(id);
         let reply = self.ask(endpoint, None, HeaderMap::new(), id, body).await?;
         let result = match reply.content {
-            ReplyContent::Answer(Ok(result)) => result,
-            ReplyContent::Answer(Err(error)) => return Err(OpenError::Rpc(error.code)),
+            ReplyContent::Rpc(Ok(result)) => result,
+            ReplyContent::Rpc(Err(error)) => return Err(OpenError::Rpc(error.code)),
             ReplyContent::Http(_) => return Err(OpenError::Http(reply.status)),
         };
         let protocol = Protocol::Handshake {
@@ -415,14 +415,14 @@ impl ServersState {
             Err(error) => return Err(error.into()),
         };
         let is_stateless = match (reply.content, reply.status) {
-            (ReplyContent::Answer(Ok(result)), _) => client::lists_stateless(&result),
+            (ReplyContent::Rpc(Ok(result)), _) => client::lists_stateless(&result),
             (
                 ReplyContent::Http(_),
                 status @ (300..=399 | 401 | 403 | 408 | 425 | 429 | 502..=504),
             ) => {
                 return Err(OpenError::Http(status));
             }
-            (ReplyContent::Answer(Err(_)) | ReplyContent::Http(_), _) => false,
+            (ReplyContent::Rpc(Err(_)) | ReplyContent::Http(_), _) => false,
         };
         Ok(DiscoverResult {
             is_stateless,
