@@ -26,7 +26,7 @@ struct Services {
 }
 
 /// The bytes received before the connection ended, and how it ended.
-struct Answer {
+struct RawResponse {
     status: u16,
     head: String,
     body: String,
@@ -61,7 +61,7 @@ impl Services {
         }
     }
 
-    fn ask_model(&self, key: &str, body: &Value) -> Answer {
+    fn ask_model(&self, key: &str, body: &Value) -> RawResponse {
         exchange(
             self.model,
             "POST",
@@ -72,7 +72,7 @@ impl Services {
     }
 }
 
-fn exchange(to: SocketAddr, method: &str, path: &str, token: &str, body: &str) -> Answer {
+fn exchange(to: SocketAddr, method: &str, path: &str, token: &str, body: &str) -> RawResponse {
     let mut stream = TcpStream::connect(to).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -98,7 +98,7 @@ fn exchange(to: SocketAddr, method: &str, path: &str, token: &str, body: &str) -
         .nth(1)
         .and_then(|status| status.parse().ok())
         .unwrap_or(0);
-    Answer {
+    RawResponse {
         status,
         head: head.to_string(),
         body: body.to_string(),
@@ -106,7 +106,7 @@ fn exchange(to: SocketAddr, method: &str, path: &str, token: &str, body: &str) -
     }
 }
 
-fn json_of(answer: &Answer) -> Value {
+fn json_of(answer: &RawResponse) -> Value {
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
 }
 
@@ -177,7 +177,7 @@ fn a_script_is_replaced_unless_it_is_invalid() {
 }
 
 /// Plays one fault, as a document and as a stream.
-fn fault(fault: &str) -> [Answer; 2] {
+fn fault(fault: &str) -> [RawResponse; 2] {
     let reply = format!("steps: [{{reply: {{text: hello out there, fault: {fault}}}}}]");
     let services = Services::start(&reply);
     [false, true].map(|stream| services.ask_model("sk-otter", &json!({"stream": stream})))

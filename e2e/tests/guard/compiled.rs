@@ -37,7 +37,7 @@ impl Writer {
         Writer { api, resource }
     }
 
-    async fn create(&self, name: &str, labels: &[(&str, &str)]) -> Result<Answer> {
+    async fn create(&self, name: &str, labels: &[(&str, &str)]) -> Result<Verdict> {
         let object = DynamicObject {
             types: Some(TypeMeta {
                 api_version: self.resource.api_version.clone(),
@@ -59,7 +59,7 @@ impl Writer {
         answer_of(answer.map(drop))
     }
 
-    async fn change(&self, name: &str, change: Value) -> Result<Answer> {
+    async fn change(&self, name: &str, change: Value) -> Result<Verdict> {
         let params = PatchParams::default();
         let answer = self.api.patch(name, &params, &Patch::Merge(change)).await;
         answer_of(answer.map(drop))
@@ -73,22 +73,22 @@ impl Writer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum Verdict {
     Taken,
     /// Refused with the policies' message.
     Refused,
 }
 
-fn answer_of(answer: Result<(), kube::Error>) -> Result<Answer> {
+fn answer_of(answer: Result<(), kube::Error>) -> Result<Verdict> {
     match answer {
-        Ok(()) => Ok(Answer::Taken),
+        Ok(()) => Ok(Verdict::Taken),
         Err(kube::Error::Api(status))
             if status
                 .message
                 .contains("that the controller compiles for an Agent") =>
         {
             ensure!(status.code == 403, "{}", status.message);
-            Ok(Answer::Refused)
+            Ok(Verdict::Refused)
         }
         Err(error) => bail!(error),
     }
@@ -110,8 +110,8 @@ async fn open(test: &str, settings: &[&str]) -> Result<Guard> {
         let (name, writer) = (name("probe"), writer(&guard.client, &guard));
         eventually("the policies on compiled objects are in force", || async {
             match writer.create(&name, &[]).await? {
-                Answer::Refused => Ok(Some(())),
-                Answer::Taken => {
+                Verdict::Refused => Ok(Some(())),
+                Verdict::Taken => {
                     writer.remove(&name).await?;
                     Ok(None)
                 }
@@ -137,7 +137,7 @@ async fn other_users_cannot_create_compiled_objects() -> Result<()> {
         names::identity_secret("otter"),
     ] {
         ensure!(
-            secrets.create(&name, &[]).await? == Answer::Refused,
+            secrets.create(&name, &[]).await? == Verdict::Refused,
             "{name}"
         );
     }
@@ -146,20 +146,23 @@ async fn other_users_cannot_create_compiled_objects() -> Result<()> {
         names::context_config_map("otter"),
     ] {
         let said = config_maps.create(&name, &[]).await?;
-        ensure!(said == Answer::Refused, "{name}");
+        ensure!(said == Verdict::Refused, "{name}");
     }
     for label in ours {
         for writer in [&secrets, &config_maps] {
             let said = writer.create("heron", &[label]).await?;
-            ensure!(said == Answer::Refused, "{label:?}");
+            ensure!(said == Verdict::Refused, "{label:?}");
         }
     }
     // Adds the label later, by an update.
     for writer in [&secrets, &config_maps] {
-        ensure!(writer.create("heron", &[]).await? == Answer::Taken, "heron");
+        ensure!(
+            writer.create("heron", &[]).await? == Verdict::Taken,
+            "heron"
+        );
         let (label, value) = ours[0];
         let labelled = json!({"metadata": {"labels": {label: value}}});
-        ensure!(writer.change("heron", labelled).await? == Answer::Refused);
+        ensure!(writer.change("heron", labelled).await? == Verdict::Refused);
     }
     guard.close().await
 }
@@ -189,7 +192,7 @@ async fn only_the_controller_changes_compiled_objects() -> Result<()> {
             Writer::config_maps(&admin, &guard),
         ),
     ] {
-        ensure!(writes.create(name, &labels).await? == Answer::Taken);
+        ensure!(writes.create(name, &labels).await? == Verdict::Taken);
         for change in [
             json!({"data": {"agent.json": "W10="}}),
             json!({"data": null}),
@@ -199,7 +202,7 @@ async fn only_the_controller_changes_compiled_objects() -> Result<()> {
             json!({"metadata": {"labels": {names::MANAGED_BY_LABEL: null}}}),
         ] {
             let said = others.change(name, change.clone()).await?;
-            ensure!(said == Answer::Refused, "{name}: {change}");
+            ensure!(said == Verdict::Refused, "{name}: {change}");
         }
         // The garbage collector removes owner references, and an inventory tool labels objects.
         for change in [
@@ -207,10 +210,10 @@ async fn only_the_controller_changes_compiled_objects() -> Result<()> {
             json!({"metadata": {"labels": {"team": "reed"}}}),
         ] {
             let said = others.change(name, change.clone()).await?;
-            ensure!(said == Answer::Taken, "{name}: {change}");
+            ensure!(said == Verdict::Taken, "{name}: {change}");
         }
         let rotated = json!({"data": {"agent.json": "W10="}, "immutable": null});
-        ensure!(writes.change(name, rotated).await? == Answer::Taken);
+        ensure!(writes.change(name, rotated).await? == Verdict::Taken);
         others.remove(name).await?;
     }
     guard.close().await
@@ -232,17 +235,20 @@ async fn other_objects_and_allowed_writers_are_left_alone() -> Result<()> {
         (&config_maps, "toolcrib-otter-mediator"),
         (&config_maps, "kube-root-ca.crt.copy"),
     ] {
-        ensure!(writer.create(name, &helm).await? == Answer::Taken, "{name}");
+        ensure!(
+            writer.create(name, &helm).await? == Verdict::Taken,
+            "{name}"
+        );
         let change = json!({"data": {"agent.json": "W10="}});
         ensure!(
-            writer.change(name, change).await? == Answer::Taken,
+            writer.change(name, change).await? == Verdict::Taken,
             "{name}"
         );
     }
     let velero = guard.member(VELERO, ADMINS).await?;
     let name = names::identity_secret("otter");
-    ensure!(secrets.create(&name, &[]).await? == Answer::Refused);
+    ensure!(secrets.create(&name, &[]).await? == Verdict::Refused);
     let restores = Writer::secrets(&velero, &guard);
-    ensure!(restores.create(&name, &[]).await? == Answer::Taken);
+    ensure!(restores.create(&name, &[]).await? == Verdict::Taken);
     guard.close().await
 }

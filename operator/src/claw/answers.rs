@@ -66,7 +66,7 @@ struct Pods {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentAnswer {
+pub struct AgentDetails {
     namespace: String,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,10 +165,10 @@ impl Facts {
         }
     }
 
-    pub fn whole(&self) -> AgentAnswer {
+    pub fn whole(&self) -> AgentDetails {
         let status = self.status.clone();
         let declared = self.agent.iter().flat_map(|agent| &agent.spec.surfaces);
-        AgentAnswer {
+        AgentDetails {
             namespace: self.key.namespace.clone(),
             name: self.key.name.clone(),
             problem: self.agent.as_ref().err().cloned(),

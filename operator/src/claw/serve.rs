@@ -21,7 +21,7 @@ use toolcrib_bounds::headers::bearer;
 use toolcrib_compile::{ObjectRef, ToolExplanation};
 
 use super::ClawScope;
-use super::answers::{AgentAnswer, AgentLine, AgentPage, CallsLine, Facts, by_call, by_name};
+use super::answers::{AgentDetails, AgentLine, AgentPage, CallsLine, Facts, by_call, by_name};
 use super::tokens::{Caller, SHORTEST_TOKEN, TokenOwner, Tokens};
 use super::verbs::{Question, ResourcePath, Verb};
 use crate::leadership::Leadership;
@@ -156,12 +156,12 @@ impl Refusal {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Answer {
+enum ResponseBody {
     Agents(AgentPage<AgentLine>),
-    Agent(Box<AgentAnswer>),
+    Agent(Box<AgentDetails>),
     Tool(Box<ToolExplanation>),
     Calls(AgentPage<CallsLine>),
 }
@@ -206,7 +206,7 @@ impl ClawApi {
         has_body: bool,
         visitor: Option<&Visitor>,
         turns: &Semaphore,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ResponseBody, Refusal> {
         // Only the leader knows the current grants.
         if !self.leadership.holds() || self.stores.synced().is_none() {
             return Err(Refusal::NotReady);
@@ -240,19 +240,19 @@ impl ClawApi {
         answer.await.unwrap_or(Err(Refusal::TooSlow))
     }
 
-    async fn look_up(&self, caller: &Caller, question: Question) -> Result<Answer, Refusal> {
+    async fn look_up(&self, caller: &Caller, question: Question) -> Result<ResponseBody, Refusal> {
         match question {
             Question::ListAgents { namespace, page } => {
                 let seen = self.seen(caller, namespace);
                 let (agents, next) = by_name(self.agents(&seen), &page);
                 let agents = self.facts(&agents).iter().map(Facts::line).collect();
-                Ok(Answer::Agents(AgentPage { agents, next }))
+                Ok(ResponseBody::Agents(AgentPage { agents, next }))
             }
             Question::GetAgent { namespace, agent } => {
                 let key = self.one(caller, namespace, agent)?;
                 let facts = self.facts(std::slice::from_ref(&key)).pop();
                 let facts = facts.ok_or(Refusal::NoSuchAgent(key))?;
-                Ok(Answer::Agent(Box::new(facts.whole())))
+                Ok(ResponseBody::Agent(Box::new(facts.whole())))
             }
             Question::ExplainTool {
                 namespace,
@@ -261,7 +261,7 @@ impl ClawApi {
             } => {
                 let key = self.one(caller, namespace, agent)?;
                 match (self.explain)(key.clone(), tool).await {
-                    Some(explained) => Ok(Answer::Tool(Box::new(explained))),
+                    Some(explained) => Ok(ResponseBody::Tool(Box::new(explained))),
                     None => Err(self.unreadable(key)),
                 }
             }
@@ -280,7 +280,7 @@ impl ClawApi {
                 last_calls.retain(|(agent, _)| agents.contains(agent));
                 let (agents, next) = by_call(last_calls, &page);
                 let agents = self.facts(&agents).iter().map(Facts::calls).collect();
-                Ok(Answer::Calls(AgentPage { agents, next }))
+                Ok(ResponseBody::Calls(AgentPage { agents, next }))
             }
         }
     }

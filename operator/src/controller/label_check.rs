@@ -24,7 +24,7 @@ use toolcrib_crds::Agent;
 
 use super::context::Context;
 use super::queue::work::{Work, WorkKind};
-use super::selectors::Answer;
+use super::selectors::DryRunResult;
 use crate::objects::store::StoreObject;
 
 /// Interval between two questions.
@@ -47,7 +47,7 @@ pub async fn begin(context: &Context) {
     while has_selectors(context) {
         let answer = ask(context).await;
         let is_late = begun.elapsed() >= AT_START;
-        let failed = matches!(answer, Answer::Failed(_));
+        let failed = matches!(answer, DryRunResult::Failed(_));
         if !failed || is_late {
             settle(context, answer);
             return;
@@ -77,8 +77,8 @@ pub async fn keep(context: &Context) -> anyhow::Error {
 }
 
 /// Stores an answer; returns whether selectors were switched on or off by it.
-fn settle(context: &Context, answer: Answer) -> bool {
-    if let Answer::Failed(why) = &answer {
+fn settle(context: &Context, answer: DryRunResult) -> bool {
+    if let DryRunResult::Failed(why) = &answer {
         tracing::warn!(
             why,
             "check of the policy for Agents' labels failed, retried"
@@ -126,7 +126,7 @@ fn key(object: &impl StoreObject) -> ObjectRef {
 }
 
 /// Asks the API server, without changing anything, whether the controller may label an Agent.
-async fn ask(context: &Context) -> Answer {
+async fn ask(context: &Context) -> DryRunResult {
     let (namespace, name) = (&*context.settings.namespace, names::SELECTOR_CHECK_AGENT);
     // A new value each time: applying the value that an Agent already has changes nothing, so no
     // policy would refuse it.
@@ -145,10 +145,10 @@ async fn ask(context: &Context) -> Answer {
     let patch = Patch::Apply(&agent);
     let asked = api.patch(name, &params, &patch);
     match tokio::time::timeout(QUESTION, asked).await {
-        Ok(Ok(_)) => Answer::NotRefused(
+        Ok(Ok(_)) => DryRunResult::NotRefused(
             "no admission policy refuses labels with grants.toolcrib.dev/ to users who may not create ToolGrants: install the chart's policy NAME-selectors and its binding".to_owned(),
         ),
-        Ok(Err(kube::Error::Api(status))) if status.message.contains(REFUSAL) => Answer::Refused,
+        Ok(Err(kube::Error::Api(status))) if status.message.contains(REFUSAL) => DryRunResult::Refused,
         Ok(Err(kube::Error::Api(status))) => {
             // The value is new each time. A changed message would requeue every labelled Agent.
             let message = status.message.replace(&value, "VALUE");
@@ -157,11 +157,11 @@ async fn ask(context: &Context) -> Answer {
                 cut(&message, SHOWN)
             );
             match status.code {
-                429 | 500.. => Answer::Failed(why),
-                _ => Answer::NotRefused(why),
+                429 | 500.. => DryRunResult::Failed(why),
+                _ => DryRunResult::NotRefused(why),
             }
         }
-        Ok(Err(error)) => Answer::Failed(cut(&error.to_string(), SHOWN).into_owned()),
-        Err(_) => Answer::Failed("it took too long".to_owned()),
+        Ok(Err(error)) => DryRunResult::Failed(cut(&error.to_string(), SHOWN).into_owned()),
+        Err(_) => DryRunResult::Failed("it took too long".to_owned()),
     }
 }

@@ -37,9 +37,9 @@ enum State {
     Off(String),
 }
 
-/// The answer to one question.
+/// The result of one dry run.
 #[derive(Debug)]
-pub enum Answer {
+pub enum DryRunResult {
     /// The policy refused the label.
     Refused,
     /// The policy is not in force, or it cannot be asked about.
@@ -87,16 +87,18 @@ impl Selectors {
     }
 
     /// Takes an answer; returns whether the setting for compilations changed.
-    pub fn answered(&self, answer: Answer, now: Instant) -> bool {
+    pub fn answered(&self, answer: DryRunResult, now: Instant) -> bool {
         let before = self.setting();
         let mut state = self.state.lock();
         *state = match (answer, &*state) {
-            (Answer::Refused, _) => State::Guarded(now),
-            (Answer::NotRefused(why), _) => State::Off(why),
-            (Answer::Failed(_), State::Guarded(at)) if now.duration_since(*at) < REFUSAL_VALID => {
+            (DryRunResult::Refused, _) => State::Guarded(now),
+            (DryRunResult::NotRefused(why), _) => State::Off(why),
+            (DryRunResult::Failed(_), State::Guarded(at))
+                if now.duration_since(*at) < REFUSAL_VALID =>
+            {
                 State::Guarded(*at)
             }
-            (Answer::Failed(why), _) => State::Off(format!(
+            (DryRunResult::Failed(why), _) => State::Off(format!(
                 "the API server did not say whether an admission policy protects the labels: {why}"
             )),
         };
@@ -111,7 +113,7 @@ mod tests {
 
     /// Takes answers at seconds; checks whether selectors are on, and whether that changed.
     #[track_caller]
-    fn check(answers: Vec<(u64, Answer, bool, bool)>) {
+    fn check(answers: Vec<(u64, DryRunResult, bool, bool)>) {
         let selectors = Selectors::default();
         let begun = Instant::now();
         assert_ne!(selectors.setting(), AgentSelectors::Guarded);
@@ -130,8 +132,8 @@ mod tests {
 
     #[test]
     fn only_the_policys_refusal_turns_selectors_on() {
-        let not_refused = || Answer::NotRefused("x".to_owned());
-        let failed = || Answer::Failed("x".to_owned());
+        let not_refused = || DryRunResult::NotRefused("x".to_owned());
+        let failed = || DryRunResult::Failed("x".to_owned());
         check(vec![
             (0, failed(), false, true),
             (1, not_refused(), false, true),
@@ -139,17 +141,17 @@ mod tests {
         ]);
         check(vec![
             (0, not_refused(), false, true),
-            (5, Answer::Refused, true, true),
-            (10, Answer::Refused, true, false),
+            (5, DryRunResult::Refused, true, true),
+            (10, DryRunResult::Refused, true, false),
             (15, not_refused(), false, true),
         ]);
         // Failed questions keep the last refusal for a minute.
         check(vec![
-            (0, Answer::Refused, true, true),
-            (30, Answer::Refused, true, false),
+            (0, DryRunResult::Refused, true, true),
+            (30, DryRunResult::Refused, true, false),
             (89, failed(), true, false),
             (90, failed(), false, true),
-            (91, Answer::Refused, true, true),
+            (91, DryRunResult::Refused, true, true),
         ]);
     }
 }

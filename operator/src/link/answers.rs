@@ -25,10 +25,10 @@ use crate::compressed::CompressedText;
 const FORGET_FROM: usize = 64;
 
 /// The latest answer for an agent; `None` until this leader has compiled it.
-pub type LatestAnswer = Option<Answer>;
+pub type LatestAnswer = Option<LinkAnswer>;
 
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct LinkAnswer {
     pub seq: u64,
     want: Option<Arc<Want>>,
     access: Access<CompressedText>,
@@ -95,7 +95,7 @@ struct EncodedLinkDown<'a> {
     budgets: &'a [BudgetUse],
 }
 
-impl Answer {
+impl LinkAnswer {
     /// Returns the body of the response to one pod. `budgets`: what the agent's other pods have used.
     pub fn body(&self, budgets: &[BudgetUse]) -> Vec<u8> {
         let allowlist = self.access.allowlist();
@@ -180,7 +180,7 @@ impl Answers {
                         (Some(before), Some(after)) => takes_away(after, before),
                     },
             });
-            *latest = Some(Answer {
+            *latest = Some(LinkAnswer {
                 seq: *seq,
                 want: latest.take().and_then(|answer| answer.want),
                 access: compressed,
@@ -213,7 +213,7 @@ impl Answers {
         let sender = agents.entry(agent.clone()).or_insert_with(|| {
             let deleted = (!present).then(|| {
                 *seq += 1;
-                Answer {
+                LinkAnswer {
                     seq: *seq,
                     want: None,
                     access: Access::Deleted,

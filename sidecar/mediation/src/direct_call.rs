@@ -25,7 +25,7 @@ pub struct DirectCall(CallState);
 
 /// The result for the runner, and the record of the call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DirectAnswer {
+pub struct DirectResult {
     /// The result as JSON text, as a model reads it.
     pub result: String,
     pub is_success: bool,
@@ -104,9 +104,9 @@ impl DirectCall {
     }
 
     /// `error`: the code for a runner that gets no result.
-    pub fn end(self, error: Option<&'static str>) -> DirectAnswer {
+    pub fn end(self, error: Option<&'static str>) -> DirectResult {
         let answered = self.0.answered();
-        DirectAnswer {
+        DirectResult {
             result: answered.map_or_else(String::new, |it| it.result.clone()),
             is_success: answered.is_some_and(|it| it.success),
             record: TurnRecord {

@@ -103,7 +103,7 @@ pub use calls::outcome::{Certainty, ToolBody, ToolFailure, ToolOutcome};
 pub use calls::target::target;
 pub use calls::trace::{DuplicateOf, RecordStatus, TraceCall, TraceRound, TraceUsage, TurnRecord};
 pub use codes::{ResultCode, RunnerCode, RunnerError, upstream_status};
-pub use direct_call::{DirectAnswer, DirectCall};
+pub use direct_call::{DirectCall, DirectResult};
 pub use text::display::Display;
 pub use text::scrub::Scrubber;
 pub use tools::catalog::{AgentName, Catalog, CatalogTool, OutputMismatch};
@@ -113,6 +113,6 @@ pub use tools::rules::{AllowedBy, WouldDeny};
 pub use turn::continuity::{Continuity, HiddenRounds};
 pub use turn::feeds::{FeedSnapshot, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use turn::{
-    Answer, Effect, Event, ModelCall, ModelFailure, Purpose, Response, Turn, TurnConfig,
+    Effect, Event, ModelCall, ModelFailure, Purpose, Response, Turn, TurnConfig, TurnResult,
     first_edits,
 };

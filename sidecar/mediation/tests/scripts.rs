@@ -241,7 +241,7 @@ struct TurnPlayer<'t> {
 }
 
 impl TurnPlayer<'_> {
-    fn run(&mut self, script: &Script, body: &Value, store: &Continuity) -> Answer {
+    fn run(&mut self, script: &Script, body: &Value, store: &Continuity) -> TurnResult {
         let request = self.wire.decode(body);
         let mut config = config(request, policy(&script.policy));
         config.presented = PresentedTools::new(&self.authority, &config.request, self.now);
@@ -482,7 +482,7 @@ impl Transcript {
         }
     }
 
-    fn ends(&mut self, answer: &Answer, sent: &[u8]) {
+    fn ends(&mut self, answer: &TurnResult, sent: &[u8]) {
         match &answer.response {
             None => self.text.push_str("runner is gone\n"),
             Some(response) => {
@@ -524,8 +524,8 @@ impl Transcript {
 }
 
 /// The answer to a request that is refused before a turn begins.
-fn refused(wire: Wire, error: &RunnerError) -> Answer {
-    Answer {
+fn refused(wire: Wire, error: &RunnerError) -> TurnResult {
+    TurnResult {
         response: Some(Response {
             status: error.status(),
             content_type: "application/json".to_string(),

@@ -8,7 +8,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::service::{Answer, Routes};
+use crate::service::{ResponseBody, Routes};
 use crate::transport::Transport;
 
 /// Limits the last answer of a closing connection; longer than any answer takes, long polls
@@ -30,7 +30,7 @@ pub struct Http {
 }
 
 /// Serves one connection to its end. `leaving` ends it after the current answer.
-pub(crate) async fn connection<T: Transport, S: Routes<B>, B: Answer>(
+pub(crate) async fn connection<T: Transport, S: Routes<B>, B: ResponseBody>(
     stream: TcpStream,
     transport: T,
     routes: S,

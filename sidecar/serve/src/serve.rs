@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::connection::{Http, connection};
 use crate::door::{Door, Guest};
-use crate::service::{Answer, Routes};
+use crate::service::{ResponseBody, Routes};
 use crate::transport::Transport;
 
 /// Wait after a failed accept: without descriptors the loop would spin.
@@ -30,7 +30,7 @@ pub async fn serve<T, D, S, B>(
     D: Door,
     D::Guest: 'static,
     S: Routes<B>,
-    B: Answer,
+    B: ResponseBody,
 {
     let (leave, leaving) = watch::channel(false);
     let mut connections = JoinSet::new();

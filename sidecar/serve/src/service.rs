@@ -23,12 +23,12 @@ impl<S, B> Routes<B> for S where
 }
 
 /// The body of a response.
-pub trait Answer:
+pub trait ResponseBody:
     Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
 {
 }
 
-impl<B> Answer for B where
+impl<B> ResponseBody for B where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static
 {
 }

@@ -19,8 +19,8 @@ use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::Instant as TokioInstant;
 use toolcrib_dialect::{Reply, SseEvent, keepalive};
 use toolcrib_mediation::{
-    Answer, ConnectionFailure, Effect, Event, ManagedCall, ModelCall, ModelFailure, Purpose,
-    RunnerCode, RunnerError, Turn,
+    ConnectionFailure, Effect, Event, ManagedCall, ModelCall, ModelFailure, Purpose, RunnerCode,
+    RunnerError, Turn, TurnResult,
 };
 
 use crate::app::App;
@@ -430,7 +430,7 @@ impl Drive {
         self.outbox.push_back(ResponsePart::Chunk(bytes));
     }
 
-    async fn finish(mut self, answer: Answer) {
+    async fn finish(mut self, answer: TurnResult) {
         // The calls that the end of the turn cut off.
         for _ in 0..self.calling {
             cut_off(&self.app);

@@ -35,7 +35,7 @@ struct ToolRequest {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct RpcResponse {
     jsonrpc: &'static str,
     id: Box<RawValue>,
     result: CallToolResult,
@@ -97,7 +97,7 @@ async fn answered(
     // Drops the metadata of the request: the SDK sets its own.
     params.meta = None;
     let result = peer.call_tool(params).await?;
-    let answer = Answer {
+    let answer = RpcResponse {
         jsonrpc: "2.0",
         id,
         result,

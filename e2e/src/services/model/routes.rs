@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::script::{Fault, Reply, Script, ScriptError};
-use super::wire::Answer;
+use super::wire::ModelReply;
 use crate::services::model::{Conversation, Dialect, Recorder, wire};
 use crate::services::serving::{ResetHandle, credential};
 
@@ -219,8 +219,8 @@ enum OutcomeKind {
         retry_after: Option<u32>,
     },
     Reset,
-    Answer {
-        answer: Answer,
+    Reply {
+        reply: ModelReply,
         stream: bool,
         between: Duration,
         damage: Damage,
@@ -293,8 +293,8 @@ fn decide(model: &ModelState, dialect: Dialect, body: &[u8]) -> Outcome {
                 .unwrap_or_else(|| "scripted fault".to_string()),
             retry_after: *retry_after,
         },
-        Some(Fault::Truncated | Fault::Malformed) | None => OutcomeKind::Answer {
-            answer: Answer {
+        Some(Fault::Truncated | Fault::Malformed) | None => OutcomeKind::Reply {
+            reply: ModelReply {
                 number: model.next(),
                 created: unix_seconds(),
                 model: conversation.model.clone(),
@@ -348,18 +348,18 @@ impl Outcome {
                 }
                 response
             }
-            OutcomeKind::Answer {
-                answer,
+            OutcomeKind::Reply {
+                reply,
                 stream: true,
                 between,
                 damage,
-            } => stream_response(wire::frames(dialect, &answer), between, damage),
-            OutcomeKind::Answer {
-                answer,
+            } => stream_response(wire::frames(dialect, &reply), between, damage),
+            OutcomeKind::Reply {
+                reply,
                 stream: false,
                 damage,
                 ..
-            } => document_response(&wire::document(dialect, &answer), damage),
+            } => document_response(&wire::document(dialect, &reply), damage),
         }
     }
 }

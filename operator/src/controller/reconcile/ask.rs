@@ -29,7 +29,8 @@ pub(super) struct Asker<'a> {
     config_maps: BTreeMap<ObjectRef, ConfigMapFacts>,
 }
 
-pub(super) struct Answer<T> {
+/// The result of a question.
+pub(super) struct Evaluation<T> {
     pub value: T,
     /// Whether an unknown Secret or ConfigMap will soon be known, since its namespace is being
     /// listed.
@@ -59,7 +60,7 @@ impl<'a> Asker<'a> {
         &mut self,
         known: &SecretVersions,
         question: impl Fn(&dyn Objects) -> T,
-    ) -> Answer<T> {
+    ) -> Evaluation<T> {
         let context = self.context;
         self.set_whole(false);
         let mut rounds = 0;
@@ -89,7 +90,7 @@ impl<'a> Asker<'a> {
         &self,
         known: &SecretVersions,
         question: impl Fn(&dyn Objects) -> T,
-    ) -> (Answer<T>, BTreeSet<ObjectRef>) {
+    ) -> (Evaluation<T>, BTreeSet<ObjectRef>) {
         let context = self.context;
         let material = Facts {
             asker: self,
@@ -106,7 +107,10 @@ impl<'a> Asker<'a> {
         let snapshot = Snapshot::new(&context.stores, self.synced, settings, &material, &look);
         let value = question(&snapshot);
         let is_listing = material.is_listing.get();
-        (Answer { value, is_listing }, material.to_read.into_inner())
+        (
+            Evaluation { value, is_listing },
+            material.to_read.into_inner(),
+        )
     }
 }
 

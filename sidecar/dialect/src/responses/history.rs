@@ -24,12 +24,12 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
         return Ok(history_item(&role, message_parts(content)?));
     }
     if let Some(call) = item::call(item)? {
-        let arguments = match (call.answer, call.raw.kind) {
-            (item::Answer::RunnersOwn, _) => String::new(),
-            (item::Answer::Text(_), CallKind::Function) => {
+        let arguments = match (call.output, call.raw.kind) {
+            (item::OutputForm::RunnersOwn, _) => String::new(),
+            (item::OutputForm::Text(_), CallKind::Function) => {
                 json::canonical(&call.raw.arguments).unwrap_or(call.raw.arguments)
             }
-            (item::Answer::Text(_), CallKind::Custom) => call.raw.arguments,
+            (item::OutputForm::Text(_), CallKind::Custom) => call.raw.arguments,
         };
         let part = HistoryPart::Call {
             id: call.raw.id,

@@ -7,11 +7,11 @@ use crate::{CallKind, DialectError, RawCall};
 /// A call, and the way to answer it.
 pub(super) struct Call {
     pub raw: RawCall,
-    pub answer: Answer,
+    pub output: OutputForm,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum OutputForm {
     /// A text, in the `output` of an item of this type.
     Text(&'static str),
     /// Only the runner can produce the answer (a screenshot, an exit code).
@@ -27,14 +27,14 @@ pub(super) fn call(item: &str) -> Result<Option<Call>, DialectError> {
     let fields = scan_object(item, "output")?;
     let id = text_of(item, "call_id").unwrap_or_default();
     let kind = kind(item);
-    let (answer, call_kind, arguments) = match kind.as_str() {
+    let (output, call_kind, arguments) = match kind.as_str() {
         "function_call" => (
-            Answer::Text("function_call_output"),
+            OutputForm::Text("function_call_output"),
             CallKind::Function,
             "arguments",
         ),
         "custom_tool_call" => (
-            Answer::Text("custom_tool_call_output"),
+            OutputForm::Text("custom_tool_call_output"),
             CallKind::Custom,
             "input",
         ),
@@ -47,7 +47,7 @@ pub(super) fn call(item: &str) -> Result<Option<Call>, DialectError> {
                         arguments: fields.get(item, arguments).unwrap_or("{}").to_string(),
                         kind: CallKind::Function,
                     },
-                    answer: Answer::RunnersOwn,
+                    output: OutputForm::RunnersOwn,
                 }),
             );
         }
@@ -68,7 +68,7 @@ pub(super) fn call(item: &str) -> Result<Option<Call>, DialectError> {
             arguments,
             kind: call_kind,
         },
-        answer,
+        output,
     }))
 }
 

@@ -1,6 +1,6 @@
 //! The reply: output items.
 
-use super::item::{self, Answer, Call};
+use super::item::{self, Call, OutputForm};
 use crate::json::{self, Array, Object};
 use crate::read::{
     hide_what_leads_to_hidden, present, scan_array, scan_object, text_of, with_members,
@@ -50,7 +50,7 @@ pub(crate) fn items(
         let answered = results.iter().any(|result| result.call == nth);
         // A call that only the runner can answer is hidden too, since no result can be encoded for
         // it.
-        hidden[*at] = !answered || call.answer == Answer::RunnersOwn;
+        hidden[*at] = !answered || call.output == OutputForm::RunnersOwn;
     }
     hide_what_leads_to_hidden(&mut hidden, |at| item::kind(texts[at]) == "reasoning");
     let mut items = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn items(
     }
     for result in results {
         if let Some((at, call)) = calls.get(result.call)
-            && let Answer::Text(kind) = call.answer
+            && let OutputForm::Text(kind) = call.output
         {
             let mut members = vec![
                 ("type", json::quote(kind)),

@@ -3,7 +3,7 @@
 use toolcrib_dialect::{AnswerBody, DialectError, Reply, answer, stored_items, terminal_answer};
 
 use super::continuity::HiddenRounds;
-use super::{Answer, Effect, ModelFailure, Response, State, Turn};
+use super::{Effect, ModelFailure, Response, State, Turn, TurnResult};
 use crate::calls::trace::{self, RecordStatus, TurnRecord};
 use crate::codes::{ResultCode, RunnerCode, RunnerError};
 
@@ -175,7 +175,7 @@ impl Turn {
         if !self.usage_is_counted {
             self.usage += self.streamed_usage().unwrap_or_default();
         }
-        vec![Effect::Answer(Box::new(Answer {
+        vec![Effect::Answer(Box::new(TurnResult {
             response,
             record: TurnRecord {
                 status,

@@ -120,7 +120,7 @@ pub enum Effect {
     /// Write these bytes to the runner at once; the first ones make the answer a stream.
     Emit(Vec<u8>),
     /// The end. No effect follows; the caller cancels whatever still runs.
-    Answer(Box<Answer>),
+    Answer(Box<TurnResult>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub enum Purpose {
 
 /// The response for the runner, and the rounds to keep for its next request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct TurnResult {
     /// `None` if the runner has disconnected.
     pub response: Option<Response>,
     pub record: TurnRecord,

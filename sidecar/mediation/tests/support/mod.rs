@@ -154,7 +154,7 @@ pub fn responded(status: u16, body: &str) -> ToolOutcome {
 
 /// One turn, driven to its end.
 pub struct Run {
-    pub answer: Answer,
+    pub answer: TurnResult,
     /// Request bodies that the model got.
     pub bodies: Vec<Value>,
     /// Groups in the order of dispatch: names with arguments.

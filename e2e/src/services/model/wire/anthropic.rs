@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::services::model::wire::{Answer, pieces, typed_frame};
+use crate::services::model::wire::{ModelReply, pieces, typed_frame};
 
-pub fn document(answer: &Answer) -> Value {
+pub fn document(answer: &ModelReply) -> Value {
     let blocks: Vec<Value> = blocks(answer).into_iter().map(Block::whole).collect();
     json!({
         "id": format!("msg_{}", answer.number),
@@ -18,7 +18,7 @@ pub fn document(answer: &Answer) -> Value {
     })
 }
 
-pub fn frames(answer: &Answer) -> Vec<String> {
+pub fn frames(answer: &ModelReply) -> Vec<String> {
     let mut start = document(answer);
     start["content"] = json!([]);
     start["stop_reason"] = Value::Null;
@@ -60,7 +60,7 @@ enum Block<'a> {
 /// A scripted signature: real ones are opaque too, and must be sent back unchanged.
 const SIGNATURE: &str = "c2NyaXB0ZWQ=";
 
-fn blocks(answer: &Answer) -> Vec<Block<'_>> {
+fn blocks(answer: &ModelReply) -> Vec<Block<'_>> {
     let thinking = answer.reasoning.as_deref().map(Block::Thinking);
     let text = answer.text.as_deref().map(Block::Text);
     let calls = answer.calls.iter().map(|call| Block::ToolUse {
@@ -123,7 +123,7 @@ impl Block<'_> {
     }
 }
 
-fn finish(answer: &Answer) -> &str {
+fn finish(answer: &ModelReply) -> &str {
     let implied = if answer.calls.is_empty() {
         "end_turn"
     } else {

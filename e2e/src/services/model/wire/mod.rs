@@ -1,5 +1,5 @@
 //! An answer in each dialect: as one JSON document, and as the server-sent events that add
-//! up to it. Pure; ids and the clock's second are part of the [`Answer`].
+//! up to it. Pure; ids and the clock's second are part of the [`ModelReply`].
 
 mod anthropic;
 mod openai;
@@ -12,7 +12,7 @@ use crate::services::model::{Dialect, UsageSpec};
 
 /// A reply whose templates are filled in.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ModelReply {
     /// Unique within the process; every id of the answer is derived from it.
     pub number: u64,
     /// In Unix seconds.
@@ -28,7 +28,7 @@ pub struct Answer {
 }
 
 /// The whole answer as one document.
-pub fn document(dialect: Dialect, answer: &Answer) -> Value {
+pub fn document(dialect: Dialect, answer: &ModelReply) -> Value {
     match dialect {
         Dialect::OpenAi => openai::document(answer),
         Dialect::Anthropic => anthropic::document(answer),
@@ -37,7 +37,7 @@ pub fn document(dialect: Dialect, answer: &Answer) -> Value {
 }
 
 /// The frames of a stream with its terminator, each ending in an empty line.
-pub fn frames(dialect: Dialect, answer: &Answer) -> Vec<String> {
+pub fn frames(dialect: Dialect, answer: &ModelReply) -> Vec<String> {
     match dialect {
         Dialect::OpenAi => openai::frames(answer),
         Dialect::Anthropic => anthropic::frames(answer),

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::services::model::wire::{Answer, data_frame, pieces};
+use crate::services::model::wire::{ModelReply, data_frame, pieces};
 
-pub fn document(answer: &Answer) -> Value {
+pub fn document(answer: &ModelReply) -> Value {
     let mut message = json!({"role": "assistant", "content": answer.text, "refusal": null});
     if let Some(reasoning) = &answer.reasoning {
         message["reasoning_content"] = json!(reasoning);
@@ -29,7 +29,7 @@ pub fn document(answer: &Answer) -> Value {
     })
 }
 
-pub fn frames(answer: &Answer) -> Vec<String> {
+pub fn frames(answer: &ModelReply) -> Vec<String> {
     let chunk = |delta: Value, finish: Value| {
         data_frame(&json!({
             "id": format!("chatcmpl-{}", answer.number),
@@ -73,7 +73,7 @@ pub fn frames(answer: &Answer) -> Vec<String> {
     frames
 }
 
-fn finish(answer: &Answer) -> &str {
+fn finish(answer: &ModelReply) -> &str {
     let implied = if answer.calls.is_empty() {
         "stop"
     } else {
@@ -82,7 +82,7 @@ fn finish(answer: &Answer) -> &str {
     answer.finish.as_deref().unwrap_or(implied)
 }
 
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &ModelReply) -> Value {
     json!({
         "prompt_tokens": answer.usage.prompt,
         "completion_tokens": answer.usage.completion,

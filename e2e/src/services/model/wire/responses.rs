@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::services::model::wire::{Answer, pieces, typed_frame};
+use crate::services::model::wire::{ModelReply, pieces, typed_frame};
 
-pub fn document(answer: &Answer) -> Value {
+pub fn document(answer: &ModelReply) -> Value {
     let output: Vec<Value> = items(answer).into_iter().map(|item| item.value).collect();
     response(answer, finish(answer), json!(output), usage(answer))
 }
 
-pub fn frames(answer: &Answer) -> Vec<String> {
+pub fn frames(answer: &ModelReply) -> Vec<String> {
     let mut events = Vec::new();
     let begun = response(answer, "in_progress", json!([]), Value::Null);
     events.push(json!({"type": "response.created", "response": begun}));
@@ -44,7 +44,7 @@ enum Content {
     Arguments(String),
 }
 
-fn items(answer: &Answer) -> Vec<Item> {
+fn items(answer: &ModelReply) -> Vec<Item> {
     let number = answer.number;
     let reasoning = answer.reasoning.iter().map(|text| Item {
         value: json!({"type": "reasoning", "id": format!("rs_{number}"),
@@ -141,7 +141,7 @@ impl Item {
     }
 }
 
-fn response(answer: &Answer, status: &str, output: Value, usage: Value) -> Value {
+fn response(answer: &ModelReply, status: &str, output: Value, usage: Value) -> Value {
     let incomplete = match status {
         "incomplete" => json!({"reason": "max_output_tokens"}),
         _ => Value::Null,
@@ -164,11 +164,11 @@ fn response(answer: &Answer, status: &str, output: Value, usage: Value) -> Value
     })
 }
 
-fn finish(answer: &Answer) -> &str {
+fn finish(answer: &ModelReply) -> &str {
     answer.finish.as_deref().unwrap_or("completed")
 }
 
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &ModelReply) -> Value {
     json!({
         "input_tokens": answer.usage.prompt,
         "input_tokens_details": {"cached_tokens": 0},
