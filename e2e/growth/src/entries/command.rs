@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use kubectl_toolcrib::foreign;
 
-use super::{Entry, KIB, entry};
+use super::{Entry, KIB, dialects, entry, objects};
 use crate::shapes::{Shape, broken_json, json_values, list, numbered, repeated, shape, within};
 
 pub fn entries() -> Vec<Entry> {
@@ -343,7 +343,7 @@ fn pod_files() -> Vec<Shape> {
             format!("a: {open}{items}{}", "]".repeat(60))
         }),
     ];
-    shapes.extend(super::yaml_shapes());
+    shapes.extend(objects::yaml_shapes());
     shapes
 }
 
@@ -411,7 +411,7 @@ fn answers() -> Vec<Shape> {
     ];
     let answer = "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":";
     shapes.extend(within(json_values(), answer, "}\n\n"));
-    shapes.extend(super::sse_shapes());
+    shapes.extend(dialects::sse_shapes());
     shapes
 }
 

@@ -10,31 +10,30 @@
 //! are compressed: they are most of the remaining size, and are read only when their own object is
 //! reconciled.
 
+mod meta;
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Service, ServiceStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
-use toolcrib_bounds::cut;
-use toolcrib_compile::{
-    Code, Inputs, Kind, MAX_SUSPEND_REASON, ObjectRef, grant_labels, left_out, names,
-    too_heavy_text,
-};
+use toolcrib_compile::{Code, Inputs, Kind, ObjectRef, left_out, too_heavy_text};
 use toolcrib_crds::{
     Agent, AgentSpec, AgentStatus, ClusterToolPolicy, ClusterToolPolicyStatus, ModelProvider,
     ModelProviderStatus, Surface, SurfaceStatus, ToolDefaults, ToolDefaultsStatus, ToolGrant,
     ToolGrantStatus,
 };
 
+pub use self::meta::MetaOf;
+use self::meta::{OnlyMeta, of_the_kind, slim};
 use super::budget::Shortage;
 use super::store::BudgetedObject;
 use crate::compressed::CompressedText;
@@ -120,8 +119,6 @@ pub struct DecodedObject<K> {
     weight: usize,
 }
 
-/// Most bytes of an annotation that is kept unchanged; a longer one is kept as a digest.
-const ANNOTATION: usize = 256;
 /// Bytes of a label beside its texts: its places in the map and in the index of a store.
 const LABEL_WEIGHT: usize = 256;
 /// Bytes of an object beside spec and status: metadata, and the entries in the stores.
@@ -236,48 +233,6 @@ impl DecodedObject<Agent> {
     }
 }
 
-/// The metadata that the operator reads: identity, versions, deletion, two annotations, and the labels
-/// that grants select by.
-fn slim(meta: ObjectMeta) -> ObjectMeta {
-    let mut all = meta.annotations.unwrap_or_default();
-    // The value is only compared and written into the identity Secret.
-    let rotate = all
-        .remove_entry(names::ROTATE_ANNOTATION)
-        .map(|(name, value)| {
-            let is_long = value.len() > ANNOTATION;
-            (
-                name,
-                if is_long {
-                    hex::encode(Sha256::digest(&value))
-                } else {
-                    value
-                },
-            )
-        });
-    // Longer than a reason may be, so that compile reports the cut.
-    let reason = all.remove_entry(names::SUSPEND_REASON_ANNOTATION);
-    let reason =
-        reason.map(|(name, value)| (name, cut(&value, 2 * MAX_SUSPEND_REASON).into_owned()));
-    let kept: BTreeMap<String, String> = rotate.into_iter().chain(reason).collect();
-    let annotations = (!kept.is_empty()).then_some(kept);
-    let labels = grant_labels(meta.labels.as_ref());
-    let labels: BTreeMap<String, String> = labels
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    ObjectMeta {
-        name: meta.name,
-        namespace: meta.namespace,
-        uid: meta.uid,
-        resource_version: meta.resource_version,
-        generation: meta.generation,
-        creation_timestamp: meta.creation_timestamp,
-        deletion_timestamp: meta.deletion_timestamp,
-        annotations,
-        labels: (!labels.is_empty()).then_some(labels),
-        ..ObjectMeta::default()
-    }
-}
-
 /// A status as JSON.
 pub fn text(status: &impl Serialize) -> String {
     serde_json::to_string(status).expect("status types are JSON")
@@ -366,69 +321,6 @@ pub fn note_undecodable(inputs: &mut Inputs, kind: Kind, object: ObjectRef, why:
     }
 }
 
-#[derive(Deserialize)]
-struct OnlyMeta {
-    metadata: Meta,
-}
-
-/// Metadata without managed fields.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    generation: Option<i64>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    owner_references: Option<Vec<OwnerReference>>,
-}
-
-impl From<Meta> for ObjectMeta {
-    fn from(meta: Meta) -> Self {
-        Self {
-            name: meta.name,
-            namespace: meta.namespace,
-            uid: meta.uid,
-            resource_version: meta.resource_version,
-            generation: meta.generation,
-            creation_timestamp: meta.creation_timestamp,
-            deletion_timestamp: meta.deletion_timestamp,
-            labels: meta.labels,
-            annotations: meta.annotations,
-            owner_references: meta.owner_references,
-            ..ObjectMeta::default()
-        }
-    }
-}
-
-/// Forwards the type information of `Resource` to the wrapped kind.
-macro_rules! of_the_kind {
-    ($K:ident) => {
-        type DynamicType = $K::DynamicType;
-        type Scope = $K::Scope;
-
-        fn kind(dt: &$K::DynamicType) -> Cow<'_, str> {
-            $K::kind(dt)
-        }
-
-        fn group(dt: &$K::DynamicType) -> Cow<'_, str> {
-            $K::group(dt)
-        }
-
-        fn version(dt: &$K::DynamicType) -> Cow<'_, str> {
-            $K::version(dt)
-        }
-
-        fn plural(dt: &$K::DynamicType) -> Cow<'_, str> {
-            $K::plural(dt)
-        }
-    };
-}
-
 impl<K: Resource + Clone> Resource for DecodedObject<K> {
     of_the_kind!(K);
 
@@ -444,196 +336,5 @@ impl<K: Resource + Clone> Resource for DecodedObject<K> {
             Ok(object) => Arc::make_mut(object).meta_mut(),
             Err(why) => &mut why.meta,
         }
-    }
-}
-
-/// The metadata of a `K` whose body is never fetched (Secrets, ConfigMaps, Pods).
-#[derive(Clone, Debug)]
-pub struct MetaOf<K> {
-    meta: ObjectMeta,
-    kind: PhantomData<fn() -> K>,
-}
-
-impl<K> MetaOf<K> {
-    pub fn new(meta: ObjectMeta) -> Self {
-        Self {
-            meta,
-            kind: PhantomData,
-        }
-    }
-}
-
-impl<'de, K> Deserialize<'de> for MetaOf<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let only = OnlyMeta::deserialize(deserializer)?;
-        Ok(Self::new(only.metadata.into()))
-    }
-}
-
-impl<K: Resource> Resource for MetaOf<K> {
-    of_the_kind!(K);
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::Secret;
-    use kube::core::ObjectList;
-    use kube::core::WatchEvent;
-    use serde_json::json;
-
-    use super::*;
-
-    fn service(name: &str, spec: &str, managed: &str) -> String {
-        format!(
-            r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"{name}","namespace":"pond","uid":"u-{name}","managedFields":[{{"fieldsV1":{managed}}}]}},"spec":{spec}}}"#
-        )
-    }
-
-    fn deep(levels: usize) -> String {
-        format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels))
-    }
-
-    /// A spec with `value` in a field that must be text. An unknown field would only be skipped.
-    fn selecting(value: &str) -> String {
-        format!(r#"{{"selector":{{"a":{value}}}}}"#)
-    }
-
-    fn list(items: &[String]) -> ObjectList<DecodedObject<Service>> {
-        let text = format!(
-            r#"{{"apiVersion":"v1","kind":"ServiceList","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#,
-            items.join(",")
-        );
-        serde_json::from_str(&text).unwrap()
-    }
-
-    #[test]
-    fn an_undecodable_object_does_not_affect_the_rest_of_a_list() {
-        let items = [
-            service("heron", r#"{"type":"ClusterIP"}"#, "{}"),
-            service("deep", &selecting(&deep(100_000)), &deep(100_000)),
-            service("wrong", r#"{"ports":"hunter2"}"#, "{}"),
-            service("newt", "{}", "{}"),
-        ];
-        let list = list(&items);
-        let outcome: Vec<_> = list
-            .items
-            .iter()
-            .map(|o| (o.meta().name.clone().unwrap(), o.object.is_ok()))
-            .collect();
-        assert_eq!(
-            outcome,
-            [
-                ("heron", true),
-                ("deep", false),
-                ("wrong", false),
-                ("newt", true)
-            ]
-            .map(|(name, ok)| (name.to_owned(), ok))
-        );
-        assert_eq!(list.items[1].meta().uid.as_deref(), Some("u-deep"));
-        let reason = &list.items[2].object.as_ref().unwrap_err().reason;
-        assert_eq!(
-            reason,
-            "spec.ports: is a text: `kubectl explain service --recursive` shows what it takes"
-        );
-    }
-
-    #[test]
-    fn deep_managed_fields_do_not_make_an_object_undecodable() {
-        let list = list(&[service("heron", r#"{"type":"ClusterIP"}"#, &deep(5_000))]);
-        let heron = list.items[0].object.as_ref().unwrap();
-        assert_eq!(
-            heron.spec.as_ref().unwrap().type_.as_deref(),
-            Some("ClusterIP")
-        );
-        assert_eq!(heron.metadata.managed_fields, None);
-    }
-
-    #[test]
-    fn only_the_metadata_that_is_read_is_kept() {
-        let text = r#"{
-            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
-            "metadata": {
-                "name": "otter", "namespace": "pond", "uid": "u", "resourceVersion": "7", "generation": 3,
-                "labels": {"team": "reeds"}, "finalizers": ["pond/drain"],
-                "annotations": {"toolcrib.dev/rotate": "1", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
-            },
-            "spec": {"surfaces": [{"name": "reed"}]},
-            "status": {"toolCount": 5}
-        }"#;
-        let otter = decode::<Agent>(text).unwrap();
-        let agent = otter.object.as_ref().unwrap();
-        let read = ObjectMeta {
-            name: Some("otter".into()),
-            namespace: Some("pond".into()),
-            uid: Some("u".into()),
-            resource_version: Some("7".into()),
-            generation: Some(3),
-            annotations: Some([("toolcrib.dev/rotate".into(), "1".into())].into()),
-            ..ObjectMeta::default()
-        };
-        assert_eq!(agent.metadata, read);
-        assert_eq!(agent.spec.surfaces.len(), 1);
-        assert!(agent.status.is_none());
-        let status = AgentStatus {
-            tool_count: Some(5),
-            ..AgentStatus::default()
-        };
-        assert_eq!(otter.status_text(), super::text(&status));
-        assert_eq!(
-            otter.status().map(|status| super::text(&status)),
-            Some(super::text(&status))
-        );
-    }
-
-    #[test]
-    fn a_suspension_reason_is_cut_at_its_bound() {
-        let text = json!({
-            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
-            "metadata": {"name": "otter", "namespace": "pond", "annotations": {
-                "toolcrib.dev/suspend-reason": "loop ".repeat(10_000), "team": "reeds"}},
-            "spec": {"suspend": true},
-        });
-        let otter = decode::<Agent>(&text.to_string()).unwrap();
-        assert!(otter.is_suspended());
-        let kept = otter.meta().annotations.as_ref().unwrap();
-        let lengths: Vec<_> = kept.iter().map(|(name, it)| (&**name, it.len())).collect();
-        assert_eq!(
-            lengths,
-            [("toolcrib.dev/suspend-reason", 2 * MAX_SUSPEND_REASON)]
-        );
-    }
-
-    #[test]
-    fn a_watch_event_with_a_deeply_nested_object_is_decoded() {
-        let line = format!(
-            r#"{{"type":"MODIFIED","object":{}}}"#,
-            service("deep", &selecting(&deep(100_000)), "{}")
-        );
-        let event = serde_json::from_str::<WatchEvent<DecodedObject<Service>>>(&line).unwrap();
-        let WatchEvent::Modified(object) = event else {
-            panic!("{event:?}");
-        };
-        assert_eq!(object.meta().name.as_deref(), Some("deep"));
-        assert!(object.object.is_err());
-    }
-
-    #[test]
-    fn metadata_is_read_without_the_body() {
-        let text = format!(
-            r#"{{"kind":"PartialObjectMetadata","metadata":{{"name":"keys","namespace":"pond","labels":{{"a":"b"}},"managedFields":[{{"fieldsV1":{}}}]}}}}"#,
-            deep(5_000)
-        );
-        let secret: MetaOf<Secret> = serde_json::from_str(&text).unwrap();
-        assert_eq!(secret.meta().name.as_deref(), Some("keys"));
-        assert_eq!(secret.meta().managed_fields, None);
     }
 }

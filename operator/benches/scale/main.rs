@@ -9,9 +9,10 @@
 //! The controller is a process of its own (this program again, chosen by an environment
 //! variable), so its memory is measured separately.
 
+mod controller;
+mod objects;
+
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -29,13 +30,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
-use toolcrib_compile::NetworkSettings;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolGrant, definitions};
-use toolcrib_operator::controller::{self, SecretScope, Settings};
-use toolcrib_operator::leadership::lease::Timing;
 
-/// Set for the child process: the controller's health address.
-const CHILD: &str = "TOOLCRIB_SCALE_CONTROLLER";
+use self::controller::Controller;
+use self::objects::{TOOLS_OF_AN_AGENT, credential, pond, provider, service, surface};
+
 const KUBECONFIG: &str = "TOOLCRIB_TEST_KUBECONFIG";
 const SYSTEM: &str = "scale-system";
 /// Longest wait until the cluster has deleted all namespaces; a large bench has many objects in
@@ -43,9 +42,6 @@ const SYSTEM: &str = "scale-system";
 const GONE: Duration = Duration::from_secs(600);
 /// Polling interval.
 const POLL: Duration = Duration::from_millis(200);
-const TOOLS_OF_A_SURFACE: usize = 20;
-/// Each agent declares two surfaces and is granted half of the tools of each.
-const TOOLS_OF_AN_AGENT: usize = 20;
 const AT_A_TIME: usize = 32;
 
 #[derive(Parser)]
@@ -73,8 +69,8 @@ async fn main() -> Result<()> {
         .install_default()
         .map_err(|_| anyhow::anyhow!("another TLS provider is installed"))?;
     let client = client().await?;
-    if let Ok(address) = std::env::var(CHILD) {
-        return be_controller(client, address.parse()?).await;
+    if let Ok(address) = std::env::var(controller::CHILD) {
+        return controller::run(client, address.parse()?).await;
     }
     let arguments = Arguments::parse();
     let agents = if arguments.short {
@@ -107,120 +103,11 @@ async fn client() -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Runs the controller as the chart does, with rights everywhere.
-async fn be_controller(client: Client, listen: SocketAddr) -> Result<()> {
-    // Its errors would otherwise show only as a strange figure.
-    tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
-        .with_writer(std::io::stderr)
-        .init();
-    let settings = Settings {
-        namespace: SYSTEM.into(),
-        pod_name: "scale".into(),
-        lease: "controller".into(),
-        lease_timing: Timing::default(),
-        webhook_config_name: None,
-        webhook_pods: String::new(),
-        webhook_service: "webhook".into(),
-        link_service: "link".into(),
-        link_service_port: 443,
-        certificate_secret: "certificates".into(),
-        secrets: SecretScope::Cluster,
-        listen,
-        link_listen: free_port()?,
-        claw_api: None,
-        refused_hosts: Default::default(),
-        dns_egress: NetworkSettings::default().dns,
-        name_servers: Vec::new(),
-        cluster_domain: Default::default(),
-        cluster_ranges: NetworkSettings::default().cluster_ranges,
-        objects_budget: usize::MAX,
-        workers: 8,
-        usage_interval: Duration::from_secs(300),
-        stale_after: Duration::from_secs(120),
-        resync: Duration::from_secs(1800),
-        refresh_hints: false,
-    };
-    controller::run(client, settings, std::future::pending()).await
-}
-
-fn free_port() -> Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
 struct World {
     client: Client,
     agents: usize,
     surfaces: usize,
     namespaces: usize,
-}
-
-/// The controller as a process.
-struct Controller {
-    child: Child,
-    health: SocketAddr,
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        if self.child.kill().is_ok() && self.child.wait().is_err() {
-            eprintln!("cannot wait for the controller to end");
-        }
-    }
-}
-
-impl Controller {
-    fn start() -> Result<Self> {
-        let health = free_port()?;
-        let child = Command::new(std::env::current_exe()?)
-            .env(CHILD, health.to_string())
-            .stdout(Stdio::null())
-            .spawn()
-            .context("start the controller")?;
-        Ok(Self { child, health })
-    }
-
-    /// The sum of a metric's series; `None` if the controller does not answer yet.
-    async fn metric(&self, name: &str) -> Option<f64> {
-        let answer = reqwest::get(format!("http://{}/metrics", self.health)).await;
-        let text = answer.ok()?.text().await.ok()?;
-        let series = text
-            .lines()
-            .filter(|line| line.starts_with(&format!("toolcrib_operator_{name}")));
-        Some(
-            series
-                .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-                .fold(0.0, |sum, value| sum + value),
-        )
-    }
-
-    /// Resident memory `(now, at most)`, in MiB.
-    fn memory(&self) -> Result<(f64, f64)> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let field = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name))?;
-            line.split_whitespace().nth(1)?.parse::<f64>().ok()
-        };
-        let read = |name| {
-            field(name)
-                .map(|kib| kib / 1024.0)
-                .context("no memory in /proc")
-        };
-        Ok((read("VmRSS:")?, read("VmHWM:")?))
-    }
-
-    /// CPU seconds of user and system.
-    fn cpu(&self) -> Result<f64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let after = text.rsplit_once(')').context("a stat line")?.1;
-        let ticks: f64 = after
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse::<f64>().ok())
-            .sum();
-        Ok(ticks / 100.0)
-    }
 }
 
 impl World {
@@ -364,43 +251,14 @@ impl World {
             .create::<Surface>((0..self.surfaces).map(|n| surface(&home(n), n)))
             .await?;
         made += self
-            .create::<Agent>((0..self.agents).map(|n| self.agent(n)))
+            .create::<Agent>((0..self.agents).map(|n| objects::agent(self, n)))
             .await?;
         made += self
-            .create::<ToolGrant>((0..self.agents).map(|n| self.grant(n, TOOLS_OF_AN_AGENT / 2)))
+            .create::<ToolGrant>(
+                (0..self.agents).map(|n| objects::grant(self, n, TOOLS_OF_AN_AGENT / 2)),
+            )
             .await?;
         Ok(made)
-    }
-
-    /// Two surfaces of the agent's own namespace.
-    fn surfaces_of(&self, agent: usize) -> [usize; 2] {
-        let here = self.surfaces / self.namespaces;
-        let nth = |n: usize| agent % self.namespaces + self.namespaces * (n % here);
-        let first = agent / self.namespaces;
-        [nth(first), nth(first + 1)]
-    }
-
-    fn agent(&self, n: usize) -> serde_json::Value {
-        let surfaces = self
-            .surfaces_of(n)
-            .map(|s| json!({"name": format!("surface-{s}")}));
-        json!({
-            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent",
-            "metadata": {"name": format!("agent-{n}"), "namespace": pond(n % self.namespaces)},
-            "spec": {"surfaces": surfaces},
-        })
-    }
-
-    fn grant(&self, n: usize, tools: usize) -> serde_json::Value {
-        let allow: Vec<String> = (0..tools).map(|tool| format!("tool-{tool}")).collect();
-        let rules = self
-            .surfaces_of(n)
-            .map(|s| json!({"surface": {"name": format!("surface-{s}")}, "allow": allow}));
-        json!({
-            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolGrant",
-            "metadata": {"name": format!("agent-{n}"), "namespace": pond(n % self.namespaces)},
-            "spec": {"agents": [format!("agent-{n}")], "tools": rules},
-        })
     }
 
     async fn create<K>(&self, objects: impl Iterator<Item = serde_json::Value>) -> Result<usize>
@@ -505,7 +363,7 @@ impl World {
             let mut events = watcher(secrets, config).applied_objects().boxed();
             let first = events.try_next().await?.context("the Secret")?;
             let grants: Api<ToolGrant> = Api::namespaced(self.client.clone(), &namespace);
-            let narrower = json!({"spec": self.grant(n, 9)["spec"]});
+            let narrower = json!({"spec": objects::grant(self, n, 9)["spec"]});
             let begun = Instant::now();
             grants
                 .patch(
@@ -607,72 +465,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn pond(n: usize) -> String {
-    format!("scale-{n}")
-}
-
-fn credential(namespace: &str, name: &str, host: &str) -> serde_json::Value {
-    json!({
-        "apiVersion": "v1", "kind": "Secret",
-        "metadata": {
-            "name": name, "namespace": namespace,
-            "labels": {"toolcrib.dev/credential": "true"},
-            "annotations": {"toolcrib.dev/hosts": host},
-        },
-        "data": {"token": ByteString(format!("token of {name}").into_bytes())},
-    })
-}
-
-fn service(namespace: &str, n: usize) -> serde_json::Value {
-    json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": format!("surface-{n}"), "namespace": namespace},
-        // Headless: cluster IPs would run out first.
-        "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
-    })
-}
-
-fn provider(namespace: &str) -> serde_json::Value {
-    json!({
-        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ModelProvider",
-        "metadata": {"name": "model", "namespace": namespace},
-        "spec": {
-            "endpoints": [{"dialect": "Anthropic", "url": "https://model.example/v1"}],
-            "auth": "XApiKey",
-            "apiKeys": [{"secretKeyRef": {"name": "model", "key": "token"}}],
-        },
-    })
-}
-
-fn surface(namespace: &str, n: usize) -> serde_json::Value {
-    let tools: Vec<serde_json::Value> = (0..TOOLS_OF_A_SURFACE)
-        .map(|tool| {
-            json!({
-                "name": format!("tool-{tool}"),
-                "description": format!("Looks up what number {tool} of surface {n} knows of a symbol and a day"),
-                "inputSchema": {
-                    "type": "object",
-                    "properties": {
-                        "symbol": {"type": "string", "description": "What to look up", "maxLength": 32},
-                        "day": {"type": "string", "format": "date"},
-                        "limit": {"type": "integer", "minimum": 1, "maximum": 100},
-                    },
-                    "required": ["symbol"],
-                },
-                "http": {"method": "GET", "path": format!("/v1/{tool}/{{symbol}}")},
-                "annotations": {"readOnly": true},
-            })
-        })
-        .collect();
-    json!({
-        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Surface",
-        "metadata": {"name": format!("surface-{n}"), "namespace": namespace},
-        "spec": {
-            "service": {"name": format!("surface-{n}"), "port": 80},
-            "auth": {"type": "Bearer", "secretKeyRef": {"name": format!("surface-{n}"), "key": "token"}},
-            "descriptor": {"version": 2, "tools": tools},
-        },
-    })
 }
