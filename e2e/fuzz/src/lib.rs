@@ -1,22 +1,23 @@
-//! Runs fuzz targets: functions of foreign bytes that must not panic, nor take long, whatever the
-//! bytes are.
+//! Runs fuzz targets. A target is a function that reads untrusted bytes; no input may make it panic
+//! or run longer than [`TIME_LIMIT`].
 //!
-//! By default a target runs a fixed number of inputs from a fixed seed, so that failures are
-//! reproducible. `TOOLCRIB_FUZZ_SECONDS` and `TOOLCRIB_FUZZ_SEED` change that. A failure prints its
-//! input: add it to the target's seeds.
+//! Here: the choice of inputs, and the two checks. Not here: the targets, which are tests of other
+//! crates. By default a target runs a fixed number of inputs from a fixed seed, so that failures
+//! are reproducible; `TOOLCRIB_FUZZ_SECONDS` and `TOOLCRIB_FUZZ_SEED` change that. A failure prints
+//! its input, to be added to the target's seeds.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// Number of inputs of a target besides its seeds, if no time is set.
-const INPUTS: usize = 4000;
+/// Number of mutated inputs of a target, if no time is set.
+const MUTATIONS: usize = 4000;
 
-/// An input that takes longer than this in a debug build on a busy machine is a failure.
-const MOST_TIME: Duration = Duration::from_secs(20);
+/// Limits the time of one input. Long, since debug builds run on busy machines.
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs every seed as it is, then mutations of the seeds. `words` are pieces that a mutation
-/// inserts: words that the readers look for, and syntax.
+/// Runs `run` on every seed, then on mutations of the seeds. A mutation may insert one of `words`:
+/// syntax, and words that the target looks for.
 pub fn fuzz(target: &str, seeds: &[Vec<u8>], words: &[&str], run: impl Fn(&[u8], &mut Rng)) {
     assert!(!seeds.is_empty(), "{target} has no seeds");
     let end = env("TOOLCRIB_FUZZ_SECONDS").map(|time| Instant::now() + Duration::from_secs(time));
@@ -24,7 +25,7 @@ pub fn fuzz(target: &str, seeds: &[Vec<u8>], words: &[&str], run: impl Fn(&[u8],
     let mut inputs = 0;
     while match end {
         Some(end) => inputs < seeds.len() || Instant::now() < end,
-        None => inputs < seeds.len() + INPUTS,
+        None => inputs < seeds.len() + MUTATIONS,
     } {
         let input = match seeds.get(inputs) {
             Some(seed) => seed.clone(),
@@ -37,7 +38,7 @@ pub fn fuzz(target: &str, seeds: &[Vec<u8>], words: &[&str], run: impl Fn(&[u8],
         }
         let taken = start.elapsed();
         assert!(
-            taken < MOST_TIME,
+            taken < TIME_LIMIT,
             "{target} took {taken:?} for:\n{}",
             input.escape_ascii()
         );
@@ -46,11 +47,14 @@ pub fn fuzz(target: &str, seeds: &[Vec<u8>], words: &[&str], run: impl Fn(&[u8],
     println!("{target}: {inputs} inputs");
 }
 
+/// Reads a number from an environment variable.
 fn env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().expect("a number"))
 }
 
+/// Changes a seed in one to six places: cuts, repeats, flips a bit, or inserts a word or a piece of
+/// another seed.
 fn mutated(seeds: &[Vec<u8>], words: &[&str], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = seeds[rng.below(seeds.len())].clone();
     for _ in 0..=rng.below(6) {
@@ -85,7 +89,7 @@ fn mutated(seeds: &[Vec<u8>], words: &[&str], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Random numbers, by splitmix64.
+/// A generator of random numbers (splitmix64).
 pub struct Rng(u64);
 
 impl Rng {
@@ -97,12 +101,13 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 if that is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).expect("a length");
         usize::try_from(self.next() % end).expect("below a length")
     }
 
+    /// Returns a range of less than 32 places within `len`.
     fn range(&mut self, len: usize) -> Range<usize> {
         let from = self.below(len + 1);
         from..(from + self.below(32)).min(len)
@@ -125,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn seeds_come_first_and_the_same_inputs_again() {
+    fn a_run_begins_with_the_seeds_and_can_be_repeated() {
         let first = inputs();
         assert_eq!(first[..2], [b"otter".to_vec(), Vec::new()]);
         assert!(first.iter().any(|input| input.ends_with(b"reed")));
-        assert!(first.len() >= 2 + INPUTS);
+        assert!(first.len() >= 2 + MUTATIONS);
         if env("TOOLCRIB_FUZZ_SECONDS").is_none() {
             assert!(first == inputs());
         }
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it fails")]
-    fn a_panic_is_a_failure() {
+    fn a_panic_of_the_target_fails_the_run() {
         fuzz("panic", &[vec![7]], &["a"], |_, _| panic!("it fails"));
     }
 }

@@ -162,6 +162,46 @@ fn lines_of_a_record_have_one_place_in_their_chain() {
 }
 
 #[test]
+fn grants_are_proposed_only_for_calls_of_a_record() {
+    let call = |id: &str, arguments: &str, rest: &str| {
+        format!(
+            r#"{{"call_id":"{id}","name":"pond.n","arguments":{arguments},"result":{{}},"latency_ms":1,"executed":true{rest}}}"#
+        )
+    };
+    let turn = |request: &str, calls: &[String]| {
+        format!(
+            r#"{{"kind":"turn","request_id":"{request}","agent_id":"otter","namespace":"pond","pod":"otter-1","timestamp":"2026-11-26T10:00:00Z","dialect":"openai","token":"t","http_status":200,"duration_ms":1,"status":"ok","usage":{{"prompt_tokens":1,"completion_tokens":1}},"tool_trace":[{{"round":1,"round_usage":{{"prompt_tokens":1,"completion_tokens":1}},"tool_calls":[{}]}}]}}"#,
+            calls.join(",")
+        )
+    };
+    let intent = r#"{"kind":"intent","request_id":"r","call_id":"c","agent_id":"otter","pod":"otter-1","timestamp":"2026-11-26T10:00:00Z","round":1,"name":"pond.n","arguments":{"a":"x"},"service":"pond","tier":"System","read_only":false}"#;
+    let used = turn("r", &[call("c", r#"{"a":"x","b":1}"#, "")]);
+    let denied = turn(
+        "s",
+        &[
+            call("d", r#"{"a":"y","b":2.5}"#, r#","would_deny":"unmet""#),
+            call(
+                "e",
+                r#"{"c":[{"d":null}]}"#,
+                r#","error":{"code":"permission_denied","message":"m"}"#,
+            ),
+        ],
+    );
+    let seeds = [
+        format!("{intent}\n{used}\n{denied}"),
+        format!("{used}\n{used}"),
+        format!(r#"{{"kind":"gap","lines":3}}{}{denied}"#, '\n'),
+    ];
+    assert!(foreign::proposed_grants(&seeds[0]) > Some(0));
+    fuzz("calls of a record", &seeds, |text| {
+        let calls = foreign::calls_of_record(text).unwrap();
+        if foreign::proposed_grants(text).is_some_and(|bytes| bytes > 0) {
+            assert!(calls > 0);
+        }
+    });
+}
+
+#[test]
 fn expressions_are_read_and_decide_the_same_twice() {
     let seeds = texts(&[
         "args.a <= 100 && args.b.all(x, x.size() > 1)",
