@@ -210,6 +210,9 @@ fn bound(count: usize, most: usize, what: &'static str) -> Result<(), Unavailabl
 }
 
 /// Returns the agents that get something through the object, in either version.
+///
+/// The webhook has no recorded keys to look up: it compiles no agent before it knows which ones are
+/// affected, and compiling every Agent for one change would cost far more than this look at specs.
 fn affected(
     agents: &Agents,
     kind: Kind,

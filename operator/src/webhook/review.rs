@@ -46,9 +46,9 @@ pub struct GroupVersionKind {
     pub kind: String,
 }
 
-/// The answer to a review.
+/// The response to a review.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum AdmissionResponse {
     Allowed,
     /// Allowed, with warnings that `kubectl` shows.
     Warned(Vec<String>),
@@ -60,7 +60,7 @@ pub enum Answer {
     Later(String),
 }
 
-impl Answer {
+impl AdmissionResponse {
     pub fn into_review(self, uid: &str) -> Value {
         let response = match self {
             Self::Allowed => json!({ "uid": uid, "allowed": true }),

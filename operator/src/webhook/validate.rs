@@ -26,7 +26,7 @@ use super::agents::Agents;
 use super::meter::Outcome;
 use super::object::{self, Object, Unreadable};
 use super::related_objects::{RelatedObjects, Unavailable, read_related};
-use super::review::{Answer, Request};
+use super::review::{AdmissionResponse, Request};
 
 /// Time for reading the related objects. Less than the webhook's timeout: an answer without the
 /// comparison is better than none.
@@ -64,7 +64,7 @@ pub async fn validate(
     agents: &Agents,
     settings: &Arc<Settings>,
     request: &Request,
-) -> (Answer, Outcome) {
+) -> (AdmissionResponse, Outcome) {
     let change = match ObjectChange::or_answer(request) {
         Ok(change) => change,
         Err(answered) => return answered,
@@ -94,13 +94,13 @@ pub async fn validate(
         Ok(verdict) => verdict,
         Err(error) => {
             tracing::error!(%error, "validation panicked");
-            (Answer::Allowed, Outcome::Passed)
+            (AdmissionResponse::Allowed, Outcome::Passed)
         }
     }
 }
 
 /// Validates the object of a request by itself: no other object is read, no agent is affected.
-pub fn validate_alone(request: &Request) -> (Answer, Outcome) {
+pub fn validate_alone(request: &Request) -> (AdmissionResponse, Outcome) {
     match ObjectChange::or_answer(request) {
         Ok(change) => {
             let settings = Settings::default();
@@ -121,13 +121,13 @@ enum ValidationScope {
 
 impl ObjectChange {
     /// Returns the change to validate, or the answer if there is nothing to validate.
-    fn or_answer(request: &Request) -> Result<Self, (Answer, Outcome)> {
+    fn or_answer(request: &Request) -> Result<Self, (AdmissionResponse, Outcome)> {
         match Self::read(request) {
             Ok(ValidationScope::Compare(change)) => Ok(change),
-            Ok(ValidationScope::Nothing) => Err((Answer::Allowed, Outcome::Passed)),
+            Ok(ValidationScope::Nothing) => Err((AdmissionResponse::Allowed, Outcome::Passed)),
             Ok(ValidationScope::StillTooExpensive(why)) => {
                 let lines = capped(vec![why.to_string()]);
-                Err((Answer::Warned(lines), Outcome::Warned))
+                Err((AdmissionResponse::Warned(lines), Outcome::Warned))
             }
             Err(why) => Err(denied(Outcome::Malformed, &why.to_string())),
         }
@@ -172,7 +172,7 @@ fn verdict(
     change: &ObjectChange,
     found: Result<&RelatedObjects, &Unavailable>,
     settings: &Settings,
-) -> (Answer, Outcome) {
+) -> (AdmissionResponse, Outcome) {
     let subject = Subject::new(change.kind, &change.key);
     let alone = RelatedObjects::only(Inputs::offline(settings.clone()));
     let related = found.unwrap_or(&alone);
@@ -195,7 +195,10 @@ fn verdict(
             let line = format!(
                 "the webhook did not compute who gains or loses tools: {why}: run `kubectl toolcrib plan -f FILE`"
             );
-            return (Answer::Warned(capped(vec![line])), Outcome::Warned);
+            return (
+                AdmissionResponse::Warned(capped(vec![line])),
+                Outcome::Warned,
+            );
         }
         // These reasons are of no use to the person who applies the object.
         Err(
@@ -204,7 +207,7 @@ fn verdict(
             | Unavailable::Api(_)
             | Unavailable::Panicked(_),
         ) => {
-            return (Answer::Allowed, Outcome::Passed);
+            return (AdmissionResponse::Allowed, Outcome::Passed);
         }
     }
     // The controller decides later whether the new version fits into the memory budget.
@@ -219,9 +222,9 @@ fn verdict(
     );
     lines.extend(differences(&before, &after, related, change.kind));
     if lines.is_empty() {
-        return (Answer::Allowed, Outcome::Passed);
+        return (AdmissionResponse::Allowed, Outcome::Passed);
     }
-    (Answer::Warned(capped(lines)), Outcome::Warned)
+    (AdmissionResponse::Warned(capped(lines)), Outcome::Warned)
 }
 
 /// Returns the findings about the object itself, errors first.
@@ -336,8 +339,11 @@ fn capped(lines: Vec<String>) -> Vec<String> {
     shown
 }
 
-fn denied(outcome: Outcome, why: &str) -> (Answer, Outcome) {
-    (Answer::Denied(format!("toolcrib: {why}")), outcome)
+fn denied(outcome: Outcome, why: &str) -> (AdmissionResponse, Outcome) {
+    (
+        AdmissionResponse::Denied(format!("toolcrib: {why}")),
+        outcome,
+    )
 }
 
 #[cfg(test)]
@@ -391,8 +397,10 @@ mod tests {
             Ok(ValidationScope::Nothing | ValidationScope::StillTooExpensive(_)) => String::new(),
             Ok(ValidationScope::Compare(change)) => {
                 match verdict(&change, Err(&Unavailable::NotSynced), &Settings::default()).0 {
-                    Answer::Denied(why) | Answer::Later(why) => why,
-                    Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => String::new(),
+                    AdmissionResponse::Denied(why) | AdmissionResponse::Later(why) => why,
+                    AdmissionResponse::Allowed
+                    | AdmissionResponse::Warned(_)
+                    | AdmissionResponse::Patched(_) => String::new(),
                 }
             }
         }
@@ -436,7 +444,8 @@ mod tests {
         };
         let what = "objects and lists are affected";
         let over = Unavailable::TooMany { what, most: 2000 };
-        let Answer::Warned(lines) = verdict(&change, Err(&over), &Settings::default()).0 else {
+        let AdmissionResponse::Warned(lines) = verdict(&change, Err(&over), &Settings::default()).0
+        else {
             panic!("is warned of");
         };
         assert_eq!(
@@ -466,7 +475,7 @@ mod tests {
         let used = allocation_counter::measure(|| {
             answer = Some(verdict(&change, Ok(&alone), &Settings::default()).0)
         });
-        let Some(Answer::Warned(lines)) = answer else {
+        let Some(AdmissionResponse::Warned(lines)) = answer else {
             panic!("is warned of: {answer:?}");
         };
         assert!(lines[0].contains("UnsupportedPattern"), "{lines:?}");
@@ -500,10 +509,11 @@ mod tests {
         let warned = |new: Value| match reading("Surface", old.clone(), new) {
             Ok(ValidationScope::Compare(change)) => {
                 match verdict(&change, Ok(&alone), &Settings::default()).0 {
-                    Answer::Warned(lines) => lines,
-                    Answer::Allowed | Answer::Patched(_) | Answer::Denied(_) | Answer::Later(_) => {
-                        Vec::new()
-                    }
+                    AdmissionResponse::Warned(lines) => lines,
+                    AdmissionResponse::Allowed
+                    | AdmissionResponse::Patched(_)
+                    | AdmissionResponse::Denied(_)
+                    | AdmissionResponse::Later(_) => Vec::new(),
                 }
             }
             _ => Vec::new(),
@@ -542,9 +552,11 @@ mod tests {
             };
             inputs.set_service(ObjectRef::new("lake", "news"), news);
             match verdict(&change, Ok(&RelatedObjects::only(inputs)), settings).0 {
-                Answer::Denied(why) => why,
-                Answer::Warned(lines) => lines.join("; "),
-                other @ (Answer::Allowed | Answer::Patched(_) | Answer::Later(_)) => {
+                AdmissionResponse::Denied(why) => why,
+                AdmissionResponse::Warned(lines) => lines.join("; "),
+                other @ (AdmissionResponse::Allowed
+                | AdmissionResponse::Patched(_)
+                | AdmissionResponse::Later(_)) => {
                     format!("{other:?}")
                 }
             }

@@ -32,7 +32,7 @@ use super::body::{Bodies, BodyRead};
 use super::certificate::Certificate;
 use super::meter::{Meter, Outcome};
 use super::paths::{Paths, Question};
-use super::review::{Answer, Request, Review};
+use super::review::{AdmissionResponse, Request, Review};
 use super::serve::Phase;
 use super::validate::validate;
 use crate::listen::Visitor;
@@ -197,12 +197,12 @@ async fn answer(
     either: bool,
     body: Body,
     until: Instant,
-) -> (String, Answer, Outcome) {
+) -> (String, AdmissionResponse, Outcome) {
     let unread = |why: &str| {
         tracing::warn!(why, "not an AdmissionReview");
         (
             String::new(),
-            Answer::Denied(format!("not an AdmissionReview: {why}")),
+            AdmissionResponse::Denied(format!("not an AdmissionReview: {why}")),
             Outcome::Malformed,
         )
     };
@@ -239,7 +239,7 @@ async fn answer(
 }
 
 /// Waits for a permit, and decides the review.
-async fn turn(app: &App, question: Question, request: &Request) -> (Answer, Outcome) {
+async fn turn(app: &App, question: Question, request: &Request) -> (AdmissionResponse, Outcome) {
     // Separate semaphores, so that a flood of one kind of review does not delay the other.
     let turns = match question {
         Question::Inject => &app.turns,
@@ -256,13 +256,13 @@ async fn turn(app: &App, question: Question, request: &Request) -> (Answer, Outc
 
 /// The answer if there is no time to decide. A pod is denied with a retry, because the guard would
 /// deny it without its mediator. An object of our kinds is admitted, because compile checks it.
-fn busy(question: Question) -> (Answer, Outcome) {
+fn busy(question: Question) -> (AdmissionResponse, Outcome) {
     tracing::warn!(?question, "review not decided in time");
     let answer = match question {
-        Question::Inject => Answer::Later(
+        Question::Inject => AdmissionResponse::Later(
             "toolcrib: too many pods are admitted at a time: try again in a moment".to_owned(),
         ),
-        Question::Validate => Answer::Warned(vec![
+        Question::Validate => AdmissionResponse::Warned(vec![
             "toolcrib: nothing was checked: too many objects are applied at a time; see its conditions"
                 .to_owned(),
         ]),
@@ -272,14 +272,14 @@ fn busy(question: Question) -> (Answer, Outcome) {
 
 /// The answer to a review over the limit. A pod is denied, because it would run without its
 /// mediator. An object of our kinds is admitted: the change may make it smaller, and compile checks it.
-fn too_large(question: Question) -> (Answer, Outcome) {
+fn too_large(question: Question) -> (AdmissionResponse, Outcome) {
     match question {
         Question::Inject => denied(
             Outcome::Malformed,
             "the pod is over 3 MiB as JSON, which no admission reads: make it smaller (large values belong into a ConfigMap or a volume)",
         ),
         Question::Validate => (
-            Answer::Warned(vec![
+            AdmissionResponse::Warned(vec![
                 "toolcrib: nothing was checked: over 3 MiB with its former version; see its conditions"
                     .to_owned(),
             ]),
@@ -294,17 +294,17 @@ pub fn pod(request: &Request) -> serde_json::Result<Pod> {
 }
 
 /// Answers with the patch that injects the mediator of this Agent.
-pub fn injected(pod: &Pod, agent: &Agent, config: &InjectConfig) -> (Answer, Outcome) {
+pub fn injected(pod: &Pod, agent: &Agent, config: &InjectConfig) -> (AdmissionResponse, Outcome) {
     match inject(pod, agent, config) {
-        Injection::Injected(patch) => (Answer::Patched(patch), Outcome::Injected),
-        Injection::AlreadyInjected => (Answer::Allowed, Outcome::AlreadyInjected),
+        Injection::Injected(patch) => (AdmissionResponse::Patched(patch), Outcome::Injected),
+        Injection::AlreadyInjected => (AdmissionResponse::Allowed, Outcome::AlreadyInjected),
         Injection::Refused(refusal) => denied(Outcome::Refused, &refusal.to_string()),
     }
 }
 
-async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
+async fn decide(app: &App, request: &Request) -> (AdmissionResponse, Outcome) {
     if request.operation != "CREATE" {
-        return (Answer::Allowed, Outcome::Passed);
+        return (AdmissionResponse::Allowed, Outcome::Passed);
     }
     let pod = match pod(request) {
         Ok(pod) => pod,
@@ -322,7 +322,7 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
         }
     };
     let Some(name) = agent_of(&pod) else {
-        return (Answer::Allowed, Outcome::Passed);
+        return (AdmissionResponse::Allowed, Outcome::Passed);
     };
     let namespace = request.namespace.as_str();
     let (answer, outcome) = match app.agents.find(namespace, name, app.agent_wait).await {
@@ -345,7 +345,7 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
             )
         }
         Lookup::NotSynced => (
-            Answer::Later(
+            AdmissionResponse::Later(
                 "toolcrib: the webhook has just started and does not know the Agents yet: try again in a moment"
                     .to_owned(),
             ),
@@ -363,14 +363,17 @@ async fn decide(app: &App, request: &Request) -> (Answer, Outcome) {
             .unwrap_or_default(),
         outcome = ?outcome,
         why = match &answer {
-            Answer::Denied(why) | Answer::Later(why) => Some(why.as_str()),
-            Answer::Allowed | Answer::Warned(_) | Answer::Patched(_) => None,
+            AdmissionResponse::Denied(why) | AdmissionResponse::Later(why) => Some(why.as_str()),
+            AdmissionResponse::Allowed | AdmissionResponse::Warned(_) | AdmissionResponse::Patched(_) => None,
         },
         "pod reviewed"
     );
     (answer, outcome)
 }
 
-fn denied(outcome: Outcome, why: &str) -> (Answer, Outcome) {
-    (Answer::Denied(format!("toolcrib: {why}")), outcome)
+fn denied(outcome: Outcome, why: &str) -> (AdmissionResponse, Outcome) {
+    (
+        AdmissionResponse::Denied(format!("toolcrib: {why}")),
+        outcome,
+    )
 }
