@@ -3,6 +3,8 @@
 //! `e2e/growth` counts how this work grows, and fuzzes it. Not here: the bound of the body, the wait
 //! for a turn, and reads of other objects.
 
+use std::hint::black_box;
+
 use jiff::Timestamp;
 use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
@@ -10,6 +12,7 @@ use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig};
 use toolcrib_crds::{Agent, AgentSpec, Surface, ToolGrant};
 use toolcrib_manifest::Usage;
 
+use crate::link::rates::RateSums;
 use crate::link::reports::{Reports, Sender};
 use crate::link::serve;
 use crate::objects::decode::DecodedObject;
@@ -72,6 +75,11 @@ pub fn report(body: &[u8]) -> Option<u64> {
     let mut reports = Reports::default();
     reports.begin(&sender.agent, None, &Usage::default());
     reports.merge(&sender, &up, Timestamp::UNIX_EPOCH, Instant::now());
+    let mut rates = RateSums::default();
+    for uid in [&sender.uid, "u-8"] {
+        rates.merge(&sender.agent, uid, &up.rates, Timestamp::UNIX_EPOCH);
+    }
+    black_box(rates.of_others(&sender.agent, &sender.uid, Timestamp::UNIX_EPOCH));
     Some(reports.usage(&sender.agent).requests)
 }
 

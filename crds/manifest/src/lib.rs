@@ -24,6 +24,7 @@ mod grant;
 mod link;
 pub mod names;
 mod providers;
+mod rate_use;
 mod raw;
 mod rule;
 mod secret;
@@ -46,6 +47,7 @@ pub use link::{
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,
 };
+pub use rate_use::{ANSWER_TO_REPORT, MOST_RATE_SLOTS, MOST_RATED_RULES, RateCount, RateUse};
 pub use raw::RawJson;
 pub use rule::{Condition, Rate, Rule};
 pub use secret::SecretText;

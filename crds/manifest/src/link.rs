@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::BudgetUse;
+use crate::{BudgetUse, RateUse};
 
 /// Limits the bytes of a report.
 pub const LONGEST_REPORT: usize = 64 * 1024;
@@ -66,6 +66,10 @@ pub struct LinkUp {
     /// when a new epoch begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetUse>,
+    /// This pod's calls that rules with rates count now. At most [`crate::MOST_RATED_RULES`], those
+    /// called last; kept when a new epoch begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<RateUse>,
 }
 
 /// The result of runner authentication since the valid tokens last changed.
@@ -145,6 +149,10 @@ pub struct LinkDown {
     /// The use of the agent's budgets by its other pods, as far as they have reported it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetUse>,
+    /// The calls of the agent's other pods that rules with rates count, as far as they have
+    /// reported them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<RateUse>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@
 //! allowlist), and the tool's own schema.
 //!
 //! [`models`] has the globs of policies over models. [`Period`] and [`PeriodCount`] count what an agent uses
-//! of its budgets, for mediator and operator alike.
+//! of its budgets, [`RateCount`] its calls, for mediator and operator alike.
 //!
 //! Invariants: authority is a union, so a further rule never refuses a call whose arguments are the
 //! same. A rule with a condition that cannot be read is never met.
@@ -24,7 +24,7 @@ mod window;
 
 pub use budget::{Exhaustion, Period, PeriodCount};
 pub use decision::{Coverage, Decision, Mismatch, Refusal, decide};
-pub use rate::{CallCount, InvalidRate, Rate};
+pub use rate::{CallCount, InvalidRate, Rate, RateCount, RatePeriod};
 pub use rule::{Condition, Defect, Rule};
 pub use shown::{Contradiction, shown_schema};
 pub use window::{Window, WindowState};

@@ -44,8 +44,8 @@ pub struct ToolRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub when: Vec<ConditionRule>,
-    /// How often each of these tools may be called; all rates apply. Each pod of an agent counts
-    /// its own calls.
+    /// How often each of these tools may be called; all rates apply. The pods of an agent share
+    /// a rate, and can together exceed it by what they call in 15 seconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub rate: Vec<RateRule>,

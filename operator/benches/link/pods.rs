@@ -65,6 +65,7 @@ impl Mediator {
             models: Arc::new(ModelClient::new(metrics, Arc::default())),
             outages: Arc::default(),
             budgets: Arc::default(),
+            rates: Arc::default(),
             outbound: Arc::new(outbound),
             token_file: token_file.path().to_owned(),
             epoch: pod,

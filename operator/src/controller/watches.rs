@@ -372,6 +372,7 @@ mod tests {
     use super::*;
     use crate::controller::settings::{Args, Settings};
     use crate::leadership::lease::Tenure;
+    use crate::link::answers::OtherPods;
 
     #[derive(clap::Parser)]
     struct Command {
@@ -442,7 +443,7 @@ mod tests {
 
         fn answer(&self) -> Option<LinkDown> {
             let receiver = self.context.link.subscribe(&otter(), true);
-            let body = receiver.borrow().as_ref()?.body(&[]);
+            let body = receiver.borrow().as_ref()?.body(&OtherPods::default());
             Some(serde_json::from_slice(&body).expect("a mediator reads it"))
         }
     }

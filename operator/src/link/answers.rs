@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use toolcrib_compile::{ObjectRef, takes_away};
-use toolcrib_manifest::{AgentPresence, BudgetUse, LinkAllowlist, Want};
+use toolcrib_manifest::{AgentPresence, BudgetUse, LinkAllowlist, RateUse, Want};
 
 use crate::compressed::CompressedText;
 
@@ -93,11 +93,20 @@ struct EncodedLinkDown<'a> {
     agent: AgentPresence,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     budgets: &'a [BudgetUse],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    rates: &'a [RateUse],
+}
+
+/// What the agent's pods but the receiver of an answer have used, as far as they have reported it.
+#[derive(Clone, Debug, Default)]
+pub struct OtherPods {
+    pub budgets: Vec<BudgetUse>,
+    pub rates: Vec<RateUse>,
 }
 
 impl LinkAnswer {
-    /// Returns the body of the response to one pod. `budgets`: what the agent's other pods have used.
-    pub fn body(&self, budgets: &[BudgetUse]) -> Vec<u8> {
+    /// Returns the body of the response to one pod.
+    pub fn body(&self, others: &OtherPods) -> Vec<u8> {
         let allowlist = self.access.allowlist();
         let down = EncodedLinkDown {
             seq: self.seq,
@@ -110,7 +119,8 @@ impl LinkAnswer {
                 Access::Allowed(_) => AgentPresence::Present,
                 Access::Suspended | Access::Deleted => AgentPresence::Deleted,
             },
-            budgets,
+            budgets: &others.budgets,
+            rates: &others.rates,
         };
         serde_json::to_vec(&down).expect("strings and numbers are JSON")
     }
@@ -267,7 +277,7 @@ mod tests {
     }
 
     fn down(receiver: &watch::Receiver<LatestAnswer>) -> Option<LinkDown> {
-        let body = receiver.borrow().as_ref()?.body(&[]);
+        let body = receiver.borrow().as_ref()?.body(&OtherPods::default());
         Some(serde_json::from_slice(&body).expect("a mediator decodes the answer"))
     }
 
@@ -361,6 +371,7 @@ mod tests {
                 allowlist: Some(allowlist(&["a"])),
                 agent: AgentPresence::Present,
                 budgets: Vec::new(),
+                rates: Vec::new(),
             }
         );
     }

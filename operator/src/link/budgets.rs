@@ -91,7 +91,7 @@ impl AgentSums {
 impl BudgetSums {
     /// Starts an agent's sums from its status, unless the agent is known already.
     pub fn begin(&mut self, agent: &ObjectRef, shown: impl IntoIterator<Item = BudgetSum>) {
-        if self.agents.contains_key(agent) {
+        if self.has_begun(agent) {
             return;
         }
         let sums = shown.into_iter().map(|shown| {
@@ -108,6 +108,10 @@ impl BudgetSums {
             sums: sums.collect(),
         };
         self.agents.insert(agent.clone(), sums);
+    }
+
+    pub fn has_begun(&self, agent: &ObjectRef) -> bool {
+        self.agents.contains_key(agent)
     }
 
     /// Sets the budgets in force of an agent that has begun.

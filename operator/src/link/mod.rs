@@ -1,9 +1,9 @@
 //! The link: mediators report their loaded digests and counters, and are answered with the allowlist
 //! of the tools that may still run.
 //!
-//! Reading order: the sender's identity ([`review`]); the reports ([`reports`]); the answers
-//! ([`answers`]) and the requests that wait for them ([`long_polls`]); the duration of revocations
-//! ([`revocations`]); the three stores together ([`state`]); one message ([`serve`]). The crate's
+//! Reading order: the sender's identity ([`review`]); the reports ([`reports`]), and what they say of
+//! budgets ([`budgets`]) and rates ([`rates`]); the answers ([`answers`]) and the requests that wait
+//! for them ([`long_polls`]); the duration of revocations ([`revocations`]); the stores together ([`state`]); one message ([`serve`]). The crate's
 //! `listen` handles connections.
 //!
 //! Invariants: a message's body does not name its sender. Only the leader answers, once all objects
@@ -13,6 +13,7 @@
 pub mod answers;
 pub mod budgets;
 pub mod long_polls;
+pub mod rates;
 pub mod reports;
 pub mod review;
 pub mod revocations;

@@ -31,7 +31,7 @@ use crate::metrics::{Metrics, Outcome};
 use crate::objects::store::StoreObject as _;
 use crate::objects::stores::Stores;
 
-/// Limit of a report, in KiB. A report with every field at its limit takes under 12.
+/// Limit of a report, in KiB. A report with every field at its limit takes under 48.
 const BODY_KIB: u32 = 64;
 const _: () = assert!(BODY_KIB as usize * 1024 == LONGEST_REPORT);
 /// Limit of the reports that are being received from all mediators together, in KiB.
@@ -224,9 +224,8 @@ async fn answer(listener: &Listener, request: Request) -> Result<Vec<u8>, Refusa
     pod(link, &sender)?;
     let answer = answers.borrow();
     let answer = answer.as_ref().ok_or(Refusal::NotCompiled)?;
-    let now = jiff::Timestamp::now();
-    let budgets = link.state.budgets().of_others(&agent, &sender.uid, now);
-    Ok(answer.body(&budgets))
+    let others = link.state.others(&agent, &sender.uid);
+    Ok(answer.body(&others))
 }
 
 /// Reads the report, and drops its bytes.

@@ -1,6 +1,6 @@
 //! The link's state while this replica leads: answers, reports and open revocations.
 //!
-//! Here: [`Answers`], [`Reports`], [`BudgetSums`] and [`Revocations`], and the metrics of their changes. Not here:
+//! Here: [`Answers`], [`Reports`], [`BudgetSums`], [`RateSums`] and [`Revocations`], and the metrics of their changes. Not here:
 //! connections and authentication ([`super::serve`]).
 
 use std::collections::BTreeSet;
@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 use toolcrib_manifest::{LinkAllowlist, LinkUp, Want};
 
-use super::answers::{Access, Answers, LatestAnswer};
+use super::answers::{Access, Answers, LatestAnswer, OtherPods};
 use super::budgets::BudgetSums;
+use super::rates::RateSums;
 use super::reports::{ReportChange, Reports, Sender};
 use super::revocations::Revocations;
 use crate::metrics::Metrics;
@@ -25,6 +26,7 @@ pub struct State {
     answers: Answers,
     reports: Mutex<Reports>,
     budgets: Mutex<BudgetSums>,
+    rates: Mutex<RateSums>,
     revocations: Mutex<Revocations>,
     metrics: Metrics,
 }
@@ -35,6 +37,7 @@ impl State {
             answers: Answers::default(),
             reports: Mutex::default(),
             budgets: Mutex::default(),
+            rates: Mutex::default(),
             revocations: Mutex::default(),
             metrics,
         }
@@ -45,6 +48,7 @@ impl State {
     pub fn begin(&self, seq: u64) {
         *self.reports() = Reports::default();
         *self.budgets() = BudgetSums::default();
+        *self.rates.lock() = RateSums::default();
         self.revocations(|open| {
             *open = Revocations::default();
             Vec::new()
@@ -101,6 +105,7 @@ impl State {
     pub fn pod_gone(&self, uid: &str) {
         self.reports().remove_pod(uid);
         self.budgets().remove_pod(uid);
+        self.rates.lock().remove_pod(uid, jiff::Timestamp::now());
         self.revocations(|open| open.remove_pod(uid, Instant::now()));
     }
 
@@ -114,6 +119,7 @@ impl State {
     pub fn agent_gone(&self, agent: &ObjectRef) {
         self.reports().forget_agent(agent);
         self.budgets().forget_agent(agent);
+        self.rates.lock().forget_agent(agent);
     }
 
     /// Returns a receiver of the agent's answers. See [`Answers::subscribe`].
@@ -131,10 +137,25 @@ impl State {
         };
         let mut budgets = self.budgets();
         change.state |= budgets.merge(&sender.agent, &sender.uid, &up.budgets, at);
+        let has_begun = budgets.has_begun(&sender.agent);
         drop(budgets);
+        // A pod may outlive its Agent; nothing is kept for it.
+        if has_begun {
+            let mut rates = self.rates.lock();
+            rates.merge(&sender.agent, &sender.uid, &up.rates, at);
+        }
         self.metrics.link_pods.set(gauge(pods));
         self.revocations(|open| open.acknowledge(&sender.agent, &sender.uid, up.seen, now));
         change
+    }
+
+    /// Returns what the agent's pods but this one have used of budgets and rates.
+    pub(super) fn others(&self, agent: &ObjectRef, pod: &str) -> OtherPods {
+        let now = jiff::Timestamp::now();
+        OtherPods {
+            budgets: self.budgets().of_others(agent, pod, now),
+            rates: self.rates.lock().of_others(agent, pod, now),
+        }
     }
 
     /// Changes the open revocations, and counts those that `change` completes.

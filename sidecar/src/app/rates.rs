@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ const FILE_NAME: &str = "rates.jsonl";
 
 #[derive(Debug)]
 pub struct RateStore {
-    counts: RateCounts,
+    counts: Arc<RateCounts>,
     file: Mutex<LineFile>,
 }
 
@@ -25,7 +26,7 @@ impl RateStore {
     /// Opens the store. `disk_bytes`: most bytes of the file and its replacement. Fails if there is a file
     /// that cannot be read: the calls in it would be given back.
     pub fn open(dir: &Path, disk_bytes: u64) -> io::Result<Self> {
-        let counts = RateCounts::default();
+        let counts = Arc::<RateCounts>::default();
         let limit = disk_bytes / 2;
         let file = LineFile::new(dir.join(FILE_NAME), limit);
         file.read(limit, |line| match serde_json::from_slice(line) {
@@ -42,7 +43,7 @@ impl RateStore {
         })
     }
 
-    pub fn counts(&self) -> &RateCounts {
+    pub fn counts(&self) -> &Arc<RateCounts> {
         &self.counts
     }
 

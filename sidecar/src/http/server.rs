@@ -316,6 +316,7 @@ fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartErr
         models: app.models.clone(),
         outages: app.outages.clone(),
         budgets: app.budgets.counts().clone(),
+        rates: app.rates.counts().clone(),
         outbound: app.outbound.clone(),
         token_file,
         epoch: epoch()?,

@@ -23,7 +23,7 @@ use toolcrib_manifest::{
     LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, ProviderRefusal,
     names,
 };
-use toolcrib_mediation::BudgetCounts;
+use toolcrib_mediation::{BudgetCounts, RateCounts};
 use toolcrib_serve::part_of;
 
 use super::model::ModelClient;
@@ -36,9 +36,9 @@ use crate::outbound::{Outbound, OutboundError};
 
 /// Longest time that the operator may hold its answer, and so the interval of counter reports.
 const HOLD: Duration = Duration::from_secs(15);
-/// The same for an agent with budgets: the sum of its other pods is made of reports that are so old,
-/// and is used for as long.
-const HOLD_WITH_BUDGETS: Duration = Duration::from_secs(7);
+/// The same for an agent with budgets or rates: the sums of its other pods are made of reports that are so
+/// old, and are used for as long.
+const HOLD_WITH_SUMS: Duration = Duration::from_secs(7);
 /// Time beyond the hold for connecting, and for a busy operator.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Shortest time between the beginnings of two requests, so that a burst of changes is one report.
@@ -88,6 +88,8 @@ pub struct Link {
     pub outages: Arc<Outages>,
     /// What this pod and the agent's others have used of its budgets.
     pub budgets: Arc<BudgetCounts>,
+    /// The calls of this pod and of the agent's others that rates count.
+    pub rates: Arc<RateCounts>,
     pub outbound: Arc<Outbound>,
     pub token_file: PathBuf,
     /// Id of this process, chosen at start; counters are cumulative within it.
@@ -165,13 +167,14 @@ impl Link {
     ) -> Instant {
         let now = Instant::now();
         let accepted = answer.and_then(|answer| {
-            let budgets = answer.budgets.clone();
+            let (budgets, rates) = (answer.budgets.clone(), answer.rates.clone());
             self.current.accept(answer, now)?;
-            Ok(budgets)
+            Ok((budgets, rates))
         });
         match accepted {
-            Ok(budgets) => {
+            Ok((budgets, rates)) => {
                 self.budgets.learn(&budgets, Timestamp::now());
+                self.rates.learn(&rates, Timestamp::now());
                 progress.failures = 0;
                 self.status.is(LinkState::Connected);
                 self.metrics.link_report("ok");
@@ -284,6 +287,9 @@ impl Link {
                 let budgets = &version.agent.budgets;
                 self.budgets.own(budgets, Timestamp::now())
             }),
+            rates: self
+                .rates
+                .own(now.authority.rated_rules(), Timestamp::now()),
         }
     }
 }
@@ -291,8 +297,9 @@ impl Link {
 /// The time for which the operator may hold its answer.
 fn hold(now: &EffectiveConfig) -> Duration {
     let version = now.load_state.version();
-    match version.is_some_and(|version| !version.agent.budgets.is_empty()) {
-        true => HOLD_WITH_BUDGETS,
+    let has_budgets = version.is_some_and(|version| !version.agent.budgets.is_empty());
+    match has_budgets || now.authority.rated_rules().next().is_some() {
+        true => HOLD_WITH_SUMS,
         false => HOLD,
     }
 }

@@ -139,6 +139,16 @@ fn reports() -> Vec<Shape> {
         shape("a long error", move |bytes| {
             report(format!(r#""error":"{}""#, r"\u0007".repeat(bytes / 6)))
         }),
+        shape("calls of rules", move |bytes| {
+            let used = r##"{"tool":"reef.t#","rule":"r1:a","counts":[{"calls":{"#":1},"per_ms":60000}]}"##;
+            report(format!(r#""rates":[{}]"#, list(bytes, used, ",")))
+        }),
+        shape("slots of a rate", move |bytes| {
+            let slots = list(bytes, r##""#":1"##, ",");
+            report(format!(
+                r#""rates":[{{"tool":"reef.t","rule":"r1:a","counts":[{{"calls":{{{slots}}},"per_ms":60000}}]}}]"#
+            ))
+        }),
         shape("a long epoch", |bytes| {
             format!(r#"{{"epoch":"{}","version":"9"}}"#, "\\n".repeat(bytes / 2))
         }),
@@ -151,6 +161,12 @@ fn answers() -> Vec<Shape> {
     let allowlist =
         |members: String| format!(r#"{{"seq":7,"agent":"Present","floor":{{{members}}}}}"#);
     shapes.extend([
+        shape("calls of rules", |bytes| {
+            let used =
+                r##"{"tool":"reef.t#","rule":"r1:a","counts":[{"calls":{"#":1},"per_ms":60000}]}"##;
+            let rates = list(bytes, used, ",");
+            format!(r#"{{"seq":7,"agent":"Present","rates":[{rates}]}}"#)
+        }),
         shape("tools", move |bytes| {
             let tools = list(bytes, r#""reef.t#":"v1:#""#, ",");
             allowlist(format!(r#""tools":{{{tools}}},"feeds":[],"providers":[]"#))

@@ -86,6 +86,7 @@ fn ca_bundles_are_read_or_refused() {
 fn messages_of_the_link_read_as_they_are_written() {
     let reports = texts(&[
         r#"{"epoch":"e","version":"9","understands":["a"],"loaded":{"manifest":"m","credentials":"c","at":"2026-11-24T00:00:00Z"},"error":"no","seen":9223372036854775807,"hold_ms":30000,"withheld":[{"tool":"reef.t","reason":"r"}],"runner":"Admitted","usage":{"requests":18446744073709551615,"last_call":"2026-11-24T00:00:00Z"}}"#,
+        r#"{"epoch":"e","version":"9","rates":[{"tool":"reef.t","rule":"r1:a","counts":[{"calls":{"-3":2,"0":18446744073709551615},"per_ms":60000}]}]}"#,
     ]);
     fuzz("link report", &reports, |text| {
         let read = round_trip::<LinkUp>(text).is_some();
@@ -96,6 +97,7 @@ fn messages_of_the_link_read_as_they_are_written() {
     });
     let answers = texts(&[
         r#"{"seq":7,"want":{"manifest":"m","credentials":"c"},"floor":{"tools":{"reef.t":"v1:a"},"feeds":["reef/f"],"providers":["house"],"models":["house/m"]},"agent":"Present"}"#,
+        r#"{"seq":7,"agent":"Present","rates":[{"tool":"reef.t","rule":"r1:a","counts":[{"calls":{"3":2},"per_ms":60000}]}]}"#,
     ]);
     fuzz("link answer", &answers, |text| {
         round_trip::<LinkDown>(text);

@@ -42,6 +42,7 @@ fn up(epoch: &str, calls: u64) -> LinkUp {
             ..Usage::default()
         },
         budgets: Vec::new(),
+        rates: Vec::new(),
     }
 }
 

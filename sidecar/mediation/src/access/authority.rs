@@ -174,6 +174,16 @@ impl Authority {
         tools.filter(|tool| self.allowed.has(tool))
     }
 
+    /// The rules with rates that stand, each with its tool.
+    pub fn rated_rules(&self) -> impl Iterator<Item = (&str, &Rule)> {
+        let tools = self.allowed.catalog.tools().iter();
+        let rules = tools.flat_map(|tool| {
+            let rules = self.allowed.rules(tool);
+            rules.map(|(_, rule)| (tool.name(), &rule.rule))
+        });
+        rules.filter(|(_, rule)| !rule.rates().is_empty())
+    }
+
     /// Returns the first time after `now` at which the offer can change by itself.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.offers {

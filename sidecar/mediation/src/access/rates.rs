@@ -1,30 +1,40 @@
-//! The calls that rules with rates have counted.
+//! The calls that rules with rates have counted: this pod's exactly, and those of the agent's other pods
+//! as the operator says.
 //!
 //! They are not part of [`Authority`](super::authority::Authority), which is rebuilt whenever the
 //! files or the link's allowlist change. A rule is identified by its tool and its digest, which
 //! covers its rates: a changed rule begins at zero, and a rule that comes back within its period
-//! keeps its count. Not here: the file that keeps the counts over a restart.
+//! keeps its count. Not here: the file that keeps the counts over a restart, and the link.
 //!
-//! Invariant: a call is counted against every rule that it meets, whichever allows it. So removing
+//! Invariants: no slot's count falls. A call is counted against every rule that it meets, whichever allows it. So removing
 //! a rule never gives another one more calls.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use toolcrib_rules::{CallCount, Rule};
+use toolcrib_manifest::{ANSWER_TO_REPORT, MOST_RATE_SLOTS, MOST_RATED_RULES, RateUse};
+use toolcrib_rules::{CallCount, RateCount, Rule};
 
 /// Most rules whose counts are kept. An agent has at most 1,024 rules at a time.
 const MAX_KEPT: usize = 4096;
 /// The age from which the last call of a rule is in no period.
 const OVER: SignedDuration = SignedDuration::from_hours(25);
 
-/// The counts of one agent in this process.
+/// Most rules of which the calls of other pods are kept.
+const MAX_OTHERS: usize = MOST_RATED_RULES * ANSWER_TO_REPORT;
+
+/// The counts of one agent in this pod.
 #[derive(Debug, Default)]
-pub struct RateCounts {
-    kept: Mutex<BTreeMap<Key, Counts>>,
+pub struct RateCounts(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    own: BTreeMap<Key, Counts>,
+    others: BTreeMap<Key, Vec<RateCount>>,
 }
 
 /// Tool, and digest of the rule.
@@ -58,21 +68,77 @@ impl RateCounts {
             counts,
         } = earlier;
         let counts = Counts { last, counts };
-        self.kept.lock().insert((tool, rule), counts);
+        self.0.lock().own.insert((tool, rule), counts);
     }
 
     /// The counts that are not over at this time.
     pub fn all(&self, now: Timestamp) -> Vec<RuleCounts> {
-        let mut kept = self.kept.lock();
-        kept.retain(|_, counts| !counts.are_over(now));
-        kept.iter().map(rule_counts).collect()
+        let own = &mut self.0.lock().own;
+        own.retain(|_, counts| !counts.are_over(now));
+        own.iter().map(rule_counts).collect()
     }
 
     /// The counts of some rules of a tool.
     pub fn of(&self, tool: &str, rules: &BTreeSet<String>) -> Vec<RuleCounts> {
-        let kept = self.kept.lock();
-        let entry = |rule: &String| kept.get_key_value(&(tool.to_owned(), rule.clone()));
+        let own = &self.0.lock().own;
+        let entry = |rule: &String| own.get_key_value(&(tool.to_owned(), rule.clone()));
         rules.iter().filter_map(entry).map(rule_counts).collect()
+    }
+
+    /// Returns this pod's calls that these rules of tools count now, for a report: those of the rules
+    /// that were called last, within the limits of a report.
+    pub fn own<'r>(
+        &self,
+        rules: impl Iterator<Item = (&'r str, &'r Rule)>,
+        now: Timestamp,
+    ) -> Vec<RateUse> {
+        let own = &self.0.lock().own;
+        let rules: BTreeMap<Key, &Rule> =
+            rules.map(|(tool, rule)| (key(tool, rule), rule)).collect();
+        let called = rules.into_iter().filter_map(|(key, rule)| {
+            let counts = own.get(&key)?;
+            Some((counts.last, counts.report(key, rule, now)?))
+        });
+        let mut called: Vec<(Timestamp, RateUse)> = called.collect();
+        called.sort_by_key(|(last, _)| Reverse(*last));
+        let mut slots = 0;
+        let called = called.into_iter().map(|(_, used)| used).take_while(|used| {
+            slots += used.counts.iter().map(|it| it.calls.len()).sum::<usize>();
+            slots <= MOST_RATE_SLOTS
+        });
+        called.take(MOST_RATED_RULES).collect()
+    }
+
+    /// Notes the calls of the agent's other pods. A leader that has just begun may know of fewer than the
+    /// one before it, so the higher count of each slot stands.
+    pub fn learn(&self, others: &[RateUse], now: Timestamp) {
+        let known = &mut self.0.lock().others;
+        for counts in known.values_mut() {
+            counts.iter_mut().for_each(|count| count.forget(now));
+        }
+        known.retain(|_, counts| counts.iter().any(|count| count.calls.slots() > 0));
+        for other in others {
+            let counts = other.counts.iter().map(|it| RateCount::read(it, now));
+            let Some(told) = counts.collect::<Option<Vec<RateCount>>>() else {
+                continue;
+            };
+            let key = (other.tool.clone(), other.rule.clone());
+            if known.len() >= MAX_OTHERS && !known.contains_key(&key) {
+                continue;
+            }
+            let known = known.entry(key).or_default();
+            if !known
+                .iter()
+                .map(|it| it.period)
+                .eq(told.iter().map(|it| it.period))
+            {
+                *known = told;
+                continue;
+            }
+            for (known, told) in known.iter_mut().zip(&told) {
+                known.calls.raise(&told.calls);
+            }
+        }
     }
 
     /// Finds the first of these rules that has room for a call, and counts the call against all of
@@ -85,11 +151,13 @@ impl RateCounts {
         is_audit: bool,
         now: Timestamp,
     ) -> Result<usize, Duration> {
-        let mut kept = self.kept.lock();
-        let key = |rule: &Rule| (tool.to_owned(), rule.digest().to_owned());
+        let State { own, others } = &mut *self.0.lock();
         let wait = |rule: &&Rule| match rule.rates() {
             [] => None,
-            _ => kept.get(&key(rule))?.wait(rule, now),
+            _ => {
+                let key = key(tool, rule);
+                wait(rule, own.get(&key), others.get(&key), now)
+            }
         };
         let waits: Vec<Option<Duration>> = rules.iter().map(wait).collect();
         let free = waits.iter().position(Option::is_none);
@@ -97,11 +165,11 @@ impl RateCounts {
             let rated = rules.iter().filter(|rule| !rule.rates().is_empty());
             let rated: BTreeMap<&str, &Rule> = rated.map(|it| (it.digest(), *it)).collect();
             for rule in rated.into_values() {
-                let key = key(rule);
-                if !kept.contains_key(&key) {
-                    make_room(&mut kept, now);
+                let key = key(tool, rule);
+                if !own.contains_key(&key) {
+                    make_room(own, now);
                 }
-                let counts = kept.entry(key).or_insert_with(|| Counts {
+                let counts = own.entry(key).or_insert_with(|| Counts {
                     last: now,
                     counts: Vec::new(),
                 });
@@ -118,12 +186,21 @@ impl Counts {
         now.duration_since(self.last) > OVER
     }
 
-    /// The longest wait of the rule's rates; `None`: all allow a call.
-    fn wait(&self, rule: &Rule, now: Timestamp) -> Option<Duration> {
+    /// The calls that the rule's rates count now; `None`: they count none.
+    fn report(&self, (tool, digest): Key, rule: &Rule, now: Timestamp) -> Option<RateUse> {
         let rates = rule.rates().iter().zip(&self.counts);
-        rates
-            .filter_map(|(rate, count)| count.wait(rate, now))
-            .max()
+        let counts = rates.map(|(rate, calls)| {
+            let mut count = RateCount::new(rate.period());
+            count.calls.clone_from(calls);
+            count.write(now)
+        });
+        let used = RateUse {
+            tool,
+            rule: digest,
+            counts: counts.collect(),
+        };
+        let has_calls = used.counts.iter().any(|count| !count.calls.is_empty());
+        has_calls.then_some(used)
     }
 
     fn add(&mut self, rule: &Rule, now: Timestamp) {
@@ -134,6 +211,31 @@ impl Counts {
             count.add(rate, now);
         }
     }
+}
+
+fn key(tool: &str, rule: &Rule) -> Key {
+    (tool.to_owned(), rule.digest().to_owned())
+}
+
+/// The longest wait of the rule's rates; `None`: all allow a call.
+fn wait(
+    rule: &Rule,
+    own: Option<&Counts>,
+    others: Option<&Vec<RateCount>>,
+    now: Timestamp,
+) -> Option<Duration> {
+    let waits = rule.rates().iter().enumerate().filter_map(|(at, rate)| {
+        let own = own.and_then(|own| own.counts.get(at));
+        let others = others.and_then(|others| others.get(at));
+        let others = others.filter(|others| others.period == rate.period());
+        let others = others.map(|others| &others.calls);
+        match (own, others) {
+            (Some(own), Some(others)) => rate.wait(&[own, others], now),
+            (Some(calls), None) | (None, Some(calls)) => rate.wait(&[calls], now),
+            (None, None) => None,
+        }
+    });
+    waits.max()
 }
 
 /// Makes room for another rule: evicts the counts whose periods are over; if there are none, evicts
@@ -216,6 +318,91 @@ mod tests {
         assert!(later.count("a.b", &[&one], false, NOW).is_err());
         assert_eq!(later.all(NOW), counts.all(NOW));
         assert_eq!(later.all(NOW + SignedDuration::from_hours(26)), []);
+    }
+
+    fn told(rule: &str, slots: &[(i64, u64)]) -> RateUse {
+        RateUse {
+            tool: "a.b".to_owned(),
+            rule: rule.to_owned(),
+            counts: vec![manifest::RateCount {
+                calls: slots.iter().copied().collect(),
+                per_ms: 60_000,
+            }],
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        NOW + SignedDuration::from_secs(seconds)
+    }
+
+    #[test]
+    fn calls_of_other_pods_count_and_no_slot_falls() {
+        let counts = RateCounts::default();
+        let three = rule("three", 3);
+        let count = |now| counts.count("a.b", &[&three], false, now);
+        counts.learn(&[told("three", &[(0, 1), (10, 1)])], at(20));
+        // A new leader that has not heard of all pods yet, and messages that cannot be used.
+        counts.learn(&[told("three", &[(10, 1)])], at(20));
+        counts.learn(&[], at(20));
+        let mut wrong = told("three", &[(20, 9)]);
+        wrong.counts[0].per_ms = 0;
+        counts.learn(&[wrong, told("four", &[(20, 9)])], at(20));
+        assert_eq!(count(at(20)), Ok(0));
+        let refused = Err(Duration::from_secs(41));
+        assert_eq!(count(at(20)), refused);
+        // They are no calls of this pod.
+        let own = || counts.own([("a.b", &three)].into_iter(), at(20));
+        assert_eq!(own(), [told("three", &[(20, 1)])]);
+        // They are over in time without a message, and in other pods' slots alone.
+        assert_eq!(count(at(61)), Ok(0));
+        assert!(count(at(61)).is_err());
+        assert_eq!(count(at(71)), Ok(0));
+        // A rule that this pod has not called.
+        counts.learn(&[told("one", &[(60, 1)])], at(71));
+        let one = rule("one", 1);
+        assert!(counts.count("a.b", &[&one], false, at(71)).is_err());
+        assert_eq!(counts.count("a.c", &[&one], false, at(71)), Ok(0));
+    }
+
+    #[test]
+    fn a_report_has_the_rules_that_were_called_last() {
+        let counts = RateCounts::default();
+        let rules: Vec<Rule> = (0..100).map(|at| rule(&format!("r{at:03}"), 9)).collect();
+        for (second, rule) in rules.iter().enumerate() {
+            let second = i64::try_from(second).unwrap();
+            assert_eq!(counts.count("a.b", &[rule], false, at(second)), Ok(0));
+        }
+        let asked = || rules.iter().map(|rule| ("a.b", rule));
+        // Those of the last minute; the same rule of two grants is one.
+        let own = counts.own(asked().chain(asked()), at(99));
+        assert_eq!(own.len(), 61);
+        assert_eq!(own[0], told("r099", &[(99, 1)]));
+        assert_eq!(own[60].rule, "r039");
+        for rule in &rules {
+            assert_eq!(counts.count("a.b", &[rule], false, at(100)), Ok(0));
+        }
+        let own = counts.own(asked(), at(100));
+        assert_eq!(own.len(), MOST_RATED_RULES);
+        // A report holds fewer rules that are busy.
+        let busy = RateCounts::default();
+        for rule in &rules {
+            for second in 0..40 {
+                busy.count("a.b", &[rule], true, at(second)).ok();
+            }
+        }
+        let own = busy.own(asked(), at(40));
+        assert_eq!(own.len(), MOST_RATE_SLOTS / 40);
+    }
+
+    #[test]
+    fn what_is_kept_of_other_pods_has_a_bound() {
+        let counts = RateCounts::default();
+        for number in 0..MAX_OTHERS + 10 {
+            counts.learn(&[told(&format!("r{number}"), &[(0, 1)])], NOW);
+        }
+        assert_eq!(counts.0.lock().others.len(), MAX_OTHERS);
+        counts.learn(&[told("later", &[(61, 1)])], at(61));
+        assert_eq!(counts.0.lock().others.len(), 1);
     }
 
     #[test]

@@ -297,6 +297,76 @@ async fn a_rate_holds_over_a_restart_and_new_files() {
     assert!(metrics.contains(denied), "{metrics}");
 }
 
+/// The link carries the calls of this pod, and those of the other pods.
+#[tokio::test]
+async fn a_rate_counts_the_calls_of_other_pods() {
+    let hour = json!([rule(
+        "r1:hour",
+        &json!({"rate": [{"calls": 3, "per_ms": 3_600_000}]})
+    )]);
+    let operator = Fake::start().await;
+    // Slots are minutes.
+    let minute = Timestamp::now().as_second() / 60;
+    let used = |rule: &str, calls: Value| {
+        json!({"tool": "desk.order", "rule": rule,
+            "counts": [{"calls": calls, "per_ms": 3_600_000}]})
+    };
+    let elsewhere = |calls: u64| {
+        json!([
+            used("r1:hour", json!({(minute - 5).to_string(): calls})),
+            used("r1:another", json!({(minute - 5).to_string(): 100})),
+        ])
+    };
+    let answer = |seq: u64, rates: Value| {
+        // An operator of a later release.
+        let mut answer = leaves(seq, &["r1:hour"]);
+        answer["rates"] = rates;
+        answer["a later field"] = json!(7);
+        Answer::json(answer)
+    };
+    let (gate, never) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    operator.will(answer(1, elsewhere(2)));
+    // A leader that has just begun, or of an earlier release, does not know of these calls.
+    operator.will(answer(2, json!([])));
+    operator.will(answer(3, json!([])).gated(&gate));
+    operator.will(answer(4, json!([])).gated(&never));
+    let (world, _token) = linked_by(&operator, |files| {
+        limited(files);
+        files.tools["tools"][1]["x-toolcrib"]["rules"] = hour;
+    })
+    .await;
+    world.until(|now| now.seen == 2).await;
+    let two = calls(&[
+        ("c1", "desk__order", r#"{"symbol":"AAA"}"#),
+        ("c2", "desk__order", r#"{"symbol":"BBB"}"#),
+    ]);
+    world.model.will(Answer::json(two));
+    world.desk.will(Answer::json(json!({})));
+    world.model.will(Answer::json(says("done")));
+    world.chat().await;
+    assert_eq!(results(&world), ["ok", "rate_limited"]);
+    let wait = world.results()[1].1["error"]["details"]["retry_after_s"].clone();
+    // The first of the other pods' calls is over five minutes before this pod's.
+    assert!((3_000..=3_360).contains(&wait.as_u64().unwrap()), "{wait}");
+
+    gate.notify_one();
+    let own = until("a report of this pod's call", || {
+        let report = operator.requests().last()?.json();
+        report.get("rates").cloned()
+    })
+    .await;
+    let calls = own[0]["counts"][0]["calls"].as_object().unwrap();
+    assert_eq!(calls.values().collect::<Vec<_>>(), [1]);
+    let calls = own[0]["counts"][0]["calls"].clone();
+    assert_eq!(own, json!([used("r1:hour", calls)]));
+    // More often than without rates, and nothing before the first call.
+    let first = operator.requests()[0].json();
+    assert_eq!(
+        (&first["hold_ms"], first.get("rates")),
+        (&json!(7_000), None)
+    );
+}
+
 /// A call whose count cannot be kept over a restart is not sent.
 #[tokio::test]
 async fn a_call_that_cannot_be_counted_is_refused() {

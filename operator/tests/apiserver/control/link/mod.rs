@@ -8,6 +8,7 @@
 
 mod labels;
 mod leaders;
+mod rates;
 mod restrictions;
 mod revocations;
 mod strangers;
@@ -24,6 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::AgentPresence;
+use toolcrib_mediation::RateCounts;
 use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
 use toolcrib_sidecar::metrics::Metrics;
@@ -38,6 +40,7 @@ use crate::support::pods::{self, AUDIENCE};
 /// The mediator's end of the link, with its loaded files.
 struct Mediator {
     current: Arc<CurrentConfig>,
+    rates: Arc<RateCounts>,
     link: JoinHandle<()>,
     _token: tempfile::NamedTempFile,
 }
@@ -74,6 +77,7 @@ impl Mediator {
         let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
             .with_address(&host, harness.link);
         let metrics = Arc::new(Metrics::default());
+        let rates = Arc::<RateCounts>::default();
         let link = Link {
             current: current.clone(),
             metrics: metrics.clone(),
@@ -81,12 +85,14 @@ impl Mediator {
             models: Arc::new(ModelClient::new(metrics, Arc::default())),
             outages: Arc::default(),
             budgets: Arc::default(),
+            rates: rates.clone(),
             outbound: Arc::new(outbound),
             token_file: token_file.path().to_owned(),
             epoch: pod.name_any(),
         };
         Self {
             current,
+            rates,
             link: tokio::spawn(link.run()),
             _token: token_file,
         }
