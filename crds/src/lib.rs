@@ -52,7 +52,7 @@ pub use kinds::agent::{
 };
 pub use kinds::cluster_tool_policy::{
     AllowedModels, ClusterToolPolicy, ClusterToolPolicySpec, ClusterToolPolicyStatus, DenyRule,
-    NamespacedName,
+    NamespacedName, PolicyEgress,
 };
 pub use kinds::model_provider::{
     ApiKey, Dialect, ModelProvider, ModelProviderSpec, ModelProviderStatus, ProviderAuth,

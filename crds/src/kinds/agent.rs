@@ -375,7 +375,7 @@ pub struct WithheldStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
-    /// The egress in effect, after ToolDefaults. Declared: the NetworkPolicy
+    /// The egress in effect, after ToolDefaults and ClusterToolPolicies. Declared: the NetworkPolicy
     /// `toolcrib-AGENT` is compiled.
     pub egress: Egress,
     /// Number of destinations to which the policy could not be narrowed.
@@ -385,6 +385,10 @@ pub struct NetworkStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 2304)), extend("x-kubernetes-list-type" = "atomic"))]
     pub not_narrowed: Vec<String>,
+    /// The ClusterToolPolicies that set `egress: Declared` for the agent, in name order; the first 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 253)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub policies: Vec<String>,
 }
 
 /// The manifest versions that the agent's pods have loaded, as they report them.

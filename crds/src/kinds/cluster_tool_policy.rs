@@ -45,9 +45,9 @@ use crate::{Budget, Enforcement, Tier};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || has(self.models) || (has(self.deny) && size(self.deny) > 0) || (has(self.budgets) && size(self.budgets) > 0)").message("set maxTier, deny, models, budgets or suspend: a policy of none restricts nothing"))]
+#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || has(self.models) || (has(self.deny) && size(self.deny) > 0) || (has(self.budgets) && size(self.budgets) > 0) || has(self.egress)").message("set maxTier, deny, models, budgets, egress or suspend: a policy of none restricts nothing"))]
 #[x_kube(validation = Rule::new("!has(self.trustTiersOf) || has(self.maxTier)").message("trustTiersOf says whose tiers maxTier believes: set maxTier, or remove it"))]
-#[x_kube(validation = Rule::new("!has(self.enforcement) || self.enforcement != 'Audit' || ((has(self.maxTier) || (has(self.deny) && size(self.deny) > 0)) && !has(self.models) && !has(self.budgets) && !(has(self.suspend) && self.suspend))").message("enforcement: Audit tries out maxTier and deny: set one of them, and write models, budgets and suspend: true in a policy of their own"))]
+#[x_kube(validation = Rule::new("!has(self.enforcement) || self.enforcement != 'Audit' || ((has(self.maxTier) || (has(self.deny) && size(self.deny) > 0)) && !has(self.models) && !has(self.budgets) && !has(self.egress) && !(has(self.suspend) && self.suspend))").message("enforcement: Audit tries out maxTier and deny: set one of them, and write models, budgets, egress and suspend: true in a policy of their own"))]
 pub struct ClusterToolPolicySpec {
     /// The namespaces whose agents are restricted. Left out: all. A namespace whose labels are not
     /// known is matched.
@@ -80,9 +80,14 @@ pub struct ClusterToolPolicySpec {
     #[schemars(length(max = 6))]
     #[x_kube(validation = crate::fields::budget::one_of_each())]
     pub budgets: Vec<Budget>,
+    /// Declared: the operator writes a NetworkPolicy for the pods of each agent, and a model's
+    /// provider executes no tools, whatever `egress` of Agent and ToolDefaults says. Left out: they
+    /// decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<PolicyEgress>,
     /// Enforce withholds what `maxTier` and `deny` match. Audit tries them out: the tools are given,
-    /// calls of them run, and the record has `would_deny`. Not for `models`, `budgets` and `suspend`. Left out:
-    /// Enforce.
+    /// calls of them run, and the record has `would_deny`. Not for `models`, `budgets`, `egress`
+    /// and `suspend`. Left out: Enforce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,
     /// true: the agents are suspended, as by `spec.suspend` of each Agent. Agents that are created
@@ -101,6 +106,13 @@ impl ClusterToolPolicySpec {
     pub fn is_suspending(&self) -> bool {
         self.suspend == Some(true)
     }
+}
+
+/// What a policy asks for the network of agents' pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PolicyEgress {
+    /// As `Agent.spec.egress: Declared`.
+    Declared,
 }
 
 /// Names an object of a namespace.

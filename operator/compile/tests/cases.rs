@@ -163,6 +163,9 @@ fn describe_agent(out: &mut String, compilation: &Compilation) {
             for place in &declared.not_narrowed {
                 line(format!("network not narrowed {place}"));
             }
+            for policy in &declared.policies {
+                line(format!("network declared by ClusterToolPolicy {policy}"));
+            }
         }
     }
     for (reference, source) in &compilation.sources {

@@ -18,4 +18,6 @@ pub struct DeclaredEgress {
     pub policy: NetworkPolicySpec,
     /// `surface news: https://news.test`, in order.
     pub not_narrowed: Vec<String>,
+    /// The ClusterToolPolicies that set `egress: Declared`, in name order.
+    pub policies: Vec<String>,
 }

@@ -270,7 +270,9 @@ pub fn check_defaults(objects: &dyn Objects, defaults: &ObjectRef) -> Option<Gra
 /// Whether the agent's maximum tier lets it have Elevated tools.
 fn takes_elevated(objects: &dyn Objects, key: &ObjectRef, agent: &Agent) -> bool {
     let mut unused = Diagnostics::default();
-    let effective = crate::compile::effective::merge(objects, key, agent, &mut unused);
+    // Policies only take away, so the agent's own settings say whether it would take them.
+    let none = Policies::default();
+    let effective = crate::compile::effective::merge(objects, key, agent, &none, &mut unused);
     effective.max_tier == Tier::Elevated
 }
 
@@ -385,9 +387,9 @@ pub fn check_provider(objects: &dyn Objects, provider: &ObjectRef) -> Option<Pro
         .iter()
         .filter(|(agent_key, agent)| {
             let mut unused = Diagnostics::default();
-            let mut effective =
-                crate::compile::effective::merge(objects, agent_key, agent, &mut unused);
             let policies = Policies::of(objects, agent_key);
+            let mut effective =
+                crate::compile::effective::merge(objects, agent_key, agent, &policies, &mut unused);
             let subject = effective.models_subject.clone();
             policies.restrict_models(
                 objects,

@@ -1,5 +1,6 @@
 //! Merges an agent's settings field by field: its own, else those of the namespace's
-//! ToolDefaults, else the built-in ones.
+//! ToolDefaults, else the built-in ones. Policies above them restrict the egress here, since other
+//! settings follow from it; what else they restrict is applied by [`super::compile`].
 
 use toolcrib_crds::{
     Agent, DefaultsUse, DurationText, Egress, Identity, Policy, ProviderTools, Runner,
@@ -7,7 +8,7 @@ use toolcrib_crds::{
 use toolcrib_manifest as manifest;
 
 use crate::compile::authority::includes_defaults;
-use crate::compile::authority::policies::Policies;
+use crate::compile::authority::policies::{Policies, PolicyName};
 use crate::compile::budgets::Budgets;
 use crate::diagnostics::finding::Finding;
 use crate::objects::Unusable;
@@ -37,6 +38,8 @@ pub(crate) struct Effective {
     pub models_subject: Subject,
     /// `None`: ToolDefaults decide and cannot be read.
     pub egress: Option<Egress>,
+    /// The policies that set `egress: Declared`.
+    pub egress_policies: Vec<String>,
 }
 
 impl Effective {
@@ -58,6 +61,7 @@ pub(crate) fn merge(
     objects: &dyn Objects,
     key: &ObjectRef,
     agent: &Agent,
+    policies: &Policies,
     found: &mut Diagnostics,
 ) -> Effective {
     let own = Subject::new(Kind::Agent, key);
@@ -95,10 +99,12 @@ pub(crate) fn merge(
         (&own, spec.context),
         (&theirs, default_spec.and_then(|defaults| defaults.context)),
     );
-    let egress = match (egress, &absent) {
-        (Some((_, egress)), _) => Some(egress),
-        (None, None) => Some(Egress::Unrestricted),
-        (None, Some(_)) => None,
+    let declared_by = policies.declaring_egress().next().map(PolicyName);
+    let egress = match (declared_by, egress, &absent) {
+        (Some(_), _, _) => Some(Egress::Declared),
+        (None, Some((_, egress)), _) => Some(egress),
+        (None, None, None) => Some(Egress::Unrestricted),
+        (None, None, Some(_)) => None,
     };
     if !spec.extra_egress.is_empty() && egress == Some(Egress::Unrestricted) {
         found.add(
@@ -116,7 +122,8 @@ pub(crate) fn merge(
     let streaming = policy
         .pick(|policy| policy.streaming)
         .map_or(manifest::Streaming::Buffered, |(_, it)| it.into());
-    let (provider_tools, requires) = provider_tools(&policy, egress, absent.is_some(), found);
+    let (provider_tools, requires) =
+        provider_tools(&policy, egress, declared_by, absent.is_some(), found);
     // An unknown maximum could be any tier; the lowest is safe.
     let built_in_tier = match absent {
         None => BUILT_IN_MAX_TIER,
@@ -154,6 +161,7 @@ pub(crate) fn merge(
         models,
         models_subject,
         egress,
+        egress_policies: policies.declaring_egress().map(str::to_owned).collect(),
     }
 }
 
@@ -228,6 +236,7 @@ impl<'a> Layers<'a> {
 fn provider_tools(
     policy: &Layers<'_>,
     egress: Option<Egress>,
+    declared_by: Option<PolicyName<'_>>,
     absent: bool,
     found: &mut Diagnostics,
 ) -> (manifest::ProviderTools, Vec<String>) {
@@ -245,6 +254,11 @@ fn provider_tools(
     } else if absent {
         let why = "the ToolDefaults were not found, and could say Refuse, which is in force: create them, or remove providerTools";
         (why.to_owned(), required)
+    } else if let Some(policy) = declared_by {
+        let why = format!(
+            "{policy} sets egress: Declared, with which it is Refuse, since the provider would reach what the agent's pods may not: remove providerTools, or ask an admin of the cluster to change the policy"
+        );
+        (why, Vec::new())
     } else if egress == Some(Egress::Declared) {
         let why = "with egress: Declared it is Refuse, since the provider would reach what the agent's pods may not: remove providerTools, or set egress: Unrestricted";
         (why.to_owned(), Vec::new())

@@ -41,8 +41,8 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     let (key, agent) = (agent, &*objects.agent(agent)?);
     let mut work = Work::default();
 
-    let mut effective = effective::merge(objects, key, agent, &mut work.found);
     let policies = Policies::of(objects, key);
+    let mut effective = effective::merge(objects, key, agent, &policies, &mut work.found);
     effective.restrict(&policies);
     let stop = Stop::of(key, agent, &policies, &mut work.found);
     let (mut denied_models, mut authority) = (DeniedModels::default(), Authority::default());
@@ -93,14 +93,13 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
             refusal::no_model_provider(key, &files, unserved, &mut work.found)
         });
 
-    let (egress, providers) = (effective.egress, &files.providers);
     let network = egress::network(
         objects,
         key,
         agent,
-        egress,
+        &effective,
         &reach,
-        providers,
+        &files.providers,
         &mut work.found,
     );
     let context = context::data(key, &effective, &reach, &mut files, &mut work.found);

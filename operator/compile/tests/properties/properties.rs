@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use toolcrib_compile::{
-    Compilation, Effect, Inputs, LastGood, LoadResult, ObjectRef, Presence, SecretKeyRef, Settings,
-    comparable, compile, compile_all, link_allowlist, load, materialize, plan, takes_away,
+    Compilation, Effect, Inputs, LastGood, LoadResult, Network, ObjectRef, Presence, SecretKeyRef,
+    Settings, comparable, compile, compile_all, link_allowlist, load, materialize, plan,
+    takes_away,
 };
-use toolcrib_manifest::{Rule, SecretText, names};
+use toolcrib_manifest::{ProviderTools, Rule, SecretText, names};
 use toolcrib_rules::models::matches_each;
 
 const AGENTS: [&str; 3] = ["otter", "beaver", "heron"];
@@ -223,6 +224,8 @@ fn policy() -> impl Strategy<Value = String> {
         "models: {allowed: [reef/carp]}",
         "models: {allowed: ['*/pike*', 'deep/*']}",
         "models: {allowed: ['reef/*']}, deny: [{host: fish.pond.svc}]",
+        "egress: Declared",
+        "egress: Declared, maxTier: ReadOnly",
         "suspend: true",
         "suspend: false",
     ]);
@@ -374,6 +377,14 @@ proptest! {
             prop_assert!(!takes_away(&link_allowlist(&after), &link_allowlist(before)), "{policies:?} give {agent} something");
             let (has, had) = (models(&after), models(before));
             prop_assert!(has.is_subset(&had), "{policies:?} give {agent} {:?}", has.difference(&had));
+            // A policy opens no network, and lets no provider execute tools.
+            match before.network {
+                Network::Unrestricted => {}
+                Network::Undecided => prop_assert_ne!(&after.network, &Network::Unrestricted),
+                Network::Declared(_) => prop_assert!(matches!(after.network, Network::Declared(_))),
+            }
+            let refuses = |it: &Compilation| it.files.agent.provider_tools == ProviderTools::Refuse;
+            prop_assert!(refuses(&after) || !refuses(before), "{policies:?} allow {agent} provider tools");
         }
     }
 

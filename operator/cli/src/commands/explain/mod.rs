@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use toolcrib_compile::{
-    Code, Compilation, GivenRule, GivenTool, ObjectRef, ToolExplanation, WhyNot, compile,
+    Code, Compilation, GivenRule, GivenTool, Network, ObjectRef, ToolExplanation, WhyNot, compile,
     explain_tool, given_tools, suspended, would_deny_it,
 };
 use toolcrib_manifest::{Mode, Tier};
@@ -51,6 +51,9 @@ struct Explanation<'a> {
     /// The globs of policies that models must match, for an agent that lists no models.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     models_matching: &'a [Vec<String>],
+    /// The policies that set `egress: Declared`.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    egress_declared_by: &'a [String],
     withheld: Vec<WithheldItem>,
     /// Models that policies deny.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -137,6 +140,10 @@ fn explanation(
             .models
             .as_ref()
             .map_or(&[], |models| &models.matching),
+        egress_declared_by: match &compilation.network {
+            Network::Declared(declared) => &declared.policies,
+            Network::Unrestricted | Network::Undecided => &[],
+        },
         withheld,
         denied_models: compilation
             .denied_models
@@ -210,6 +217,12 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
         let lists = lists.join("; and ");
         lines.push(format!(
             "models that match {lists} (policies of the cluster)"
+        ));
+    }
+    if !explanation.egress_declared_by.is_empty() {
+        let policies = explanation.egress_declared_by.join(", ");
+        lines.push(format!(
+            "egress Declared (policies of the cluster: {policies})"
         ));
     }
     lines.extend(withheld_lines("withheld", &explanation.withheld));
@@ -445,6 +458,7 @@ mod tests {
             feeds: Vec::new(),
             providers: Vec::new(),
             models_matching: &[],
+            egress_declared_by: &[],
             denied_models: Vec::new(),
             withheld: Vec::new(),
             cluster: Some(cluster),

@@ -21,24 +21,28 @@ use toolcrib_manifest::ProvidersFile;
 
 use self::destination::{Destination, EgressRule};
 use crate::compile::credential;
+use crate::compile::effective::Effective;
 use crate::compile::reach::Reach;
 use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
 
-/// Returns the network of one agent. `egress` is its setting; `None`: it is not known.
+/// Returns the network of one agent.
 pub(crate) fn network(
     objects: &dyn Objects,
     key: &ObjectRef,
     agent: &Agent,
-    egress: Option<Egress>,
+    effective: &Effective,
     reach: &[Reach<'_>],
     providers: &ProvidersFile,
     found: &mut Diagnostics,
 ) -> Network {
     // An Agent over its budget has no spec, so its network settings are unknown.
+    let egress = effective.egress;
     match egress.filter(|_| objects.unusable(Kind::Agent, key).is_none()) {
         Some(Egress::Unrestricted) => Network::Unrestricted,
         Some(Egress::Declared) => {
-            Network::Declared(declared(objects, key, agent, reach, providers, found))
+            let mut declared = declared(objects, key, agent, reach, providers, found);
+            declared.policies.clone_from(&effective.egress_policies);
+            Network::Declared(declared)
         }
         None => Network::Undecided,
     }
@@ -104,6 +108,7 @@ fn declared(
             ingress: None,
         },
         not_narrowed: not_narrowed.into_iter().collect(),
+        policies: Vec::new(),
     }
 }
 

@@ -327,11 +327,13 @@ fn credential(kind: CredentialKind) -> toolcrib_crds::CredentialKind {
 
 /// The network part of the status; `None` if not decided.
 fn network(network: &Network) -> Option<NetworkStatus> {
-    let (egress, wide) = match network {
+    let (egress, declared) = match network {
         Network::Undecided => return None,
         Network::Unrestricted => (Egress::Unrestricted, None),
-        Network::Declared(declared) => (Egress::Declared, Some(&declared.not_narrowed)),
+        Network::Declared(declared) => (Egress::Declared, Some(declared)),
     };
+    let wide = declared.map(|declared| &declared.not_narrowed);
+    let policies = declared.into_iter().flat_map(|declared| &declared.policies);
     Some(NetworkStatus {
         egress,
         not_narrowed_count: wide.map(|wide| count(wide.len())),
@@ -341,6 +343,7 @@ fn network(network: &Network) -> Option<NetworkStatus> {
             .take(LISTED)
             .map(|destination| cut(destination, 2304))
             .collect(),
+        policies: policies.take(LISTED).cloned().collect(),
     })
 }
 

@@ -121,6 +121,12 @@ impl Policies {
         }
     }
 
+    /// The names of the policies that set `egress: Declared`.
+    pub fn declaring_egress(&self) -> impl Iterator<Item = &str> {
+        let declaring = self.specs().filter(|(_, spec)| spec.egress.is_some());
+        declaring.map(|(name, _)| name.0)
+    }
+
     /// Returns the highest tier that any surface may have. `None`: no policy sets one.
     pub fn max_tier(&self) -> Option<Tier> {
         let enforced = self.specs().filter(|(_, spec)| !spec.is_tried_out());
@@ -131,7 +137,7 @@ impl Policies {
 
 /// `ClusterToolPolicy NAME`.
 #[derive(Clone, Copy)]
-pub(crate) struct PolicyName<'a>(&'a str);
+pub(crate) struct PolicyName<'a>(pub &'a str);
 
 impl fmt::Display for PolicyName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
