@@ -52,6 +52,15 @@ fn a_grant_reaches_running_pods_within_seconds() -> Result<()> {
         &format!("{pods} pods, one grant"),
         give(&desk, grants + 1, pods)?,
     );
+    // Their probes and calls would slow the tests that follow.
+    let none = [
+        "scale",
+        "deployment/given",
+        "--replicas=0",
+        "--namespace",
+        HERE,
+    ];
+    desk.platform.kubectl(&none)?;
     desk.passed()
 }
 
