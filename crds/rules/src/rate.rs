@@ -201,9 +201,10 @@ impl RateCount {
         self.calls.forget(self.period, now);
     }
 
-    /// The beginning of the last slot with calls; `None`: there are no calls.
-    pub fn last_call(&self) -> Option<Timestamp> {
-        let (slot, _) = self.calls.0.last_key_value()?;
+    /// The beginning of the last slot with calls that count now; `None`: there are none.
+    pub fn last_call(&self, now: Timestamp) -> Option<Timestamp> {
+        let current = counting(self.period.slot(now));
+        let (slot, _) = self.calls.0.range(current).next_back()?;
         let ms = slot.saturating_mul(self.period.slot_ms());
         Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX))
     }
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(message.calls, BTreeMap::from([(30, 1)]));
         let read = RateCount::read(&message, now).expect("a count");
         assert_eq!(
-            (read.period, read.last_call()),
+            (read.period, read.last_call(now)),
             (rate.period(), Some(at(30_000)))
         );
         assert_eq!(read.write(now), message);

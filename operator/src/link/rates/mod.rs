@@ -1,9 +1,9 @@
 //! The calls of each agent's pods that rules with rates count, as their mediators report them.
 //!
-//! Pure. A pod's report has all slots of a rule, so a repeated report counts once, and a late one takes nothing
-//! back. The calls of deleted pods count until their slots expire. A new leader begins with what pods
-//! report next. Bounded: see [`MOST_RATED_RULES`] for a pod, and [`ANSWER_TO_REPORT`] times as much for
-//! an answer and for deleted pods.
+//! Pure. A pod's report has all slots of a rule, so a repeated report counts once, and a late one takes
+//! nothing back. The calls of deleted pods count until their slots expire. A new leader begins with
+//! what pods report next. Bounded: see [`MOST_RATED_RULES`] for a pod, and [`ANSWER_TO_REPORT`] times
+//! as much for an agent and for an answer.
 //!
 //! Invariants: the sum of an agent is that of its pods and its deleted pods, and an answer never has
 //! the calls of its receiver.
@@ -18,6 +18,8 @@ use toolcrib_manifest::{
 };
 use toolcrib_rules::{RateCount, RatePeriod};
 
+/// Limits the rules of an agent, each for one tool.
+const MOST_RULES: usize = MOST_RATED_RULES * ANSWER_TO_REPORT;
 /// Limit of the rates of a rule.
 const MOST_RATES: usize = 4;
 
@@ -62,11 +64,10 @@ impl RateSums {
             return;
         }
         let before = before.unwrap_or_default();
-        let after = read(reported, &before, now);
         let sums = self.agents.entry(agent.clone()).or_default();
         subtract(&mut sums.sum, &before);
-        add(&mut sums.sum, &after);
         sums.expire(now);
+        let after = sums.add_with_room(read(reported, &before, now));
         if sums.sum.is_empty() {
             self.agents.remove(agent);
         }
@@ -101,12 +102,11 @@ impl RateSums {
         let Some(sums) = self.agents.get(agent) else {
             return Vec::new();
         };
-        let mut others = sums.sum.clone();
+        let mut others = called_last(&sums.sum, now);
         if let Some(pod) = self.pods.get(pod).filter(|pod| pod.agent == *agent) {
             subtract(&mut others, &pod.counts);
         }
-        let others = called_last(others, now).into_iter();
-        let others = others.map(|(key, counts)| RateUse {
+        let others = others.into_iter().map(|(key, counts)| RateUse {
             tool: key.tool,
             rule: key.rule,
             counts: counts.iter().map(|count| count.write(now)).collect(),
@@ -116,13 +116,27 @@ impl RateSums {
 }
 
 impl AgentCounts {
+    /// Adds a pod's counts and returns those that were added. Once there are [`MOST_RULES`], counts of
+    /// further rules are left out: the work for each answer grows with their number.
+    fn add_with_room(&mut self, mut counts: Counts) -> Counts {
+        let mut left = MOST_RULES.saturating_sub(self.sum.len());
+        counts.retain(|key, _| {
+            let is_new = !self.sum.contains_key(key);
+            let has_room = !is_new || left > 0;
+            left -= usize::from(is_new && has_room);
+            has_room
+        });
+        add(&mut self.sum, &counts);
+        counts
+    }
+
     /// Removes the calls of deleted pods that do not count any more.
     fn expire(&mut self, now: Timestamp) {
         if self.deleted.is_empty() {
             return;
         }
         subtract(&mut self.sum, &self.deleted);
-        self.deleted = called_last(std::mem::take(&mut self.deleted), now);
+        self.deleted = called_last(&self.deleted, now);
         add(&mut self.sum, &self.deleted);
     }
 }
@@ -183,23 +197,26 @@ fn subtract(sum: &mut Counts, counts: &Counts) {
     }
 }
 
-/// Returns the counts that an answer holds: those of the rules that were called last, without calls that
-/// do not count any more.
-fn called_last(counts: Counts, now: Timestamp) -> Counts {
-    let current = counts.into_iter().filter_map(|(key, mut counts)| {
-        counts.iter_mut().for_each(|count| count.forget(now));
-        let last = counts.iter().filter_map(RateCount::last_call).max()?;
-        Some((last, key, counts))
+/// Returns the counts that an answer holds: those of the rules that were called last, without calls
+/// that do not count any more.
+fn called_last(counts: &Counts, now: Timestamp) -> Counts {
+    let current = counts.iter().filter_map(|(key, counts)| {
+        let last = counts.iter().filter_map(|count| count.last_call(now));
+        Some((last.max()?, key, counts))
     });
-    let mut current: Vec<(Timestamp, Key, Vec<RateCount>)> = current.collect();
+    let mut current: Vec<(Timestamp, &Key, &Vec<RateCount>)> = current.collect();
     current.sort_by_key(|(last, _, _)| Reverse(*last));
     let mut slots = 0;
     let fitting = current.into_iter().take_while(|(_, _, counts)| {
         slots += slots_of(counts);
         slots <= MOST_RATE_SLOTS * ANSWER_TO_REPORT
     });
-    let fitting = fitting.take(MOST_RATED_RULES * ANSWER_TO_REPORT);
-    fitting.map(|(_, key, counts)| (key, counts)).collect()
+    let fitting = fitting.take(MOST_RULES).map(|(_, key, counts)| {
+        let mut counts = counts.clone();
+        counts.iter_mut().for_each(|count| count.forget(now));
+        (key.clone(), counts)
+    });
+    fitting.collect()
 }
 
 fn slots_of(counts: &[RateCount]) -> usize {
