@@ -165,26 +165,27 @@ impl Outages {
         result: &Result<T, ToolFailure>,
         now: Instant,
     ) {
-        let server = Server {
-            kind: ServerKind::Service,
-            name: execution.service.clone(),
-            base_url: execution.base_url.clone(),
-        };
-        self.count(server, Sign::of_call(execution, result), now);
+        let (service, base_url) = (&execution.service, &execution.base_url);
+        let sign = Sign::of_call(execution, result);
+        self.count(ServerKind::Service, service, base_url, sign, now);
     }
 
     /// Counts a request to the provider of this name, at this address.
     pub fn count_request(&self, provider: &str, base_url: &str, sign: Sign, now: Instant) {
-        let server = Server {
-            kind: ServerKind::Provider,
-            name: provider.to_owned(),
-            base_url: base_url.to_owned(),
-        };
-        self.count(server, sign, now);
+        self.count(ServerKind::Provider, provider, base_url, sign, now);
     }
 
-    fn count(&self, server: Server, sign: Sign, now: Instant) {
+    fn count(&self, kind: ServerKind, name: &str, base_url: &str, sign: Sign, now: Instant) {
         let mut servers = self.servers.lock();
+        // The usual case costs no copy of the names.
+        if servers.is_empty() && !matches!(sign, Sign::NoAnswer(_)) {
+            return;
+        }
+        let server = Server {
+            kind,
+            name: name.to_owned(),
+            base_url: base_url.to_owned(),
+        };
         let is_full = servers.len() >= MOST_COUNTED;
         let change = match (servers.get_mut(&server), sign) {
             (Some(known), Sign::Answer) => {
