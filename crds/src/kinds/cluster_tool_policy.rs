@@ -110,6 +110,7 @@ impl ClusterToolPolicySpec {
 
 /// What a policy asks for the network of agents' pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::fields::documentation::field_speaks)]
 pub enum PolicyEgress {
     /// As `Agent.spec.egress: Declared`.
     Declared,
