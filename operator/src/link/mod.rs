@@ -3,8 +3,8 @@
 //!
 //! Reading order: the sender's identity ([`review`]); the reports ([`reports`]), and what they say of
 //! budgets ([`budgets`]) and rates ([`rates`]); the answers ([`answers`]) and the requests that wait
-//! for them ([`long_polls`]); the duration of revocations ([`revocations`]); the stores together ([`state`]); one message ([`serve`]). The crate's
-//! `listen` handles connections.
+//! for them ([`long_polls`]); the duration of revocations ([`revocations`]); the stores together
+//! ([`state`]); one message ([`serve`]). The crate's `listen` handles connections.
 //!
 //! Invariants: a message's body does not name its sender. Only the leader answers, once all objects
 //! are listed and the agent is compiled. An answer carries no secret, URL or schema. No part of the

@@ -124,7 +124,7 @@ impl EffectiveConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
     #[error(
-        "access of this agent is withdrawn: its Agent or its compiled Secret is gone, or suspended"
+        "access of this agent is withdrawn: its Agent is gone or suspended, or its compiled Secret is gone"
     )]
     AccessWithdrawn,
     #[error("this agent is suspended{}", .0.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]

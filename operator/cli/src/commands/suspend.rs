@@ -136,9 +136,9 @@ fn changed(agent: &AgentState, change: &SuspensionChange, pods: Option<PodCounts
     };
     let loaded = match (pods, change) {
         (None, _) => format!(
-            "the operator has not confirmed it in {} s, and its pods go on as before until it does: \
-             `kubectl get agent {} -n {}` shows it; if IN-FORCE does not change, see whether the \
-             operator runs: `kubectl get pods -A -l {}`",
+            "the operator has not confirmed it in {} s; until it does, the agent's pods go on as \
+             before: `kubectl get agent {} -n {}` shows IN-FORCE; if it does not change, see whether \
+             the operator runs: `kubectl get pods -A -l {}`",
             PATIENCE.as_secs(),
             key.name,
             key.namespace,
@@ -225,7 +225,7 @@ mod tests {
         );
         assert_eq!(
             line(&suspend, None),
-            "agent pond/otter is suspended; the operator has not confirmed it in 3 s, and its pods go on as before until it does: `kubectl get agent otter -n pond` shows it; if IN-FORCE does not change, see whether the operator runs: `kubectl get pods -A -l app.kubernetes.io/name=toolcrib,app.kubernetes.io/component=controller`"
+            "agent pond/otter is suspended; the operator has not confirmed it in 3 s; until it does, the agent's pods go on as before: `kubectl get agent otter -n pond` shows IN-FORCE; if it does not change, see whether the operator runs: `kubectl get pods -A -l app.kubernetes.io/name=toolcrib,app.kubernetes.io/component=controller`"
         );
     }
 }

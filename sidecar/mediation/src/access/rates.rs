@@ -6,8 +6,8 @@
 //! covers its rates: a changed rule begins at zero, and a rule that comes back within its period
 //! keeps its count. Not here: the file that keeps the counts over a restart, and the link.
 //!
-//! Invariants: no slot's count falls. A call is counted against every rule that it meets, whichever allows it. So removing
-//! a rule never gives another one more calls.
+//! Invariants: no slot's count falls. A call is counted against every rule that it meets, whichever
+//! allows it, so removing a rule never gives another one more calls.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -102,7 +102,7 @@ async fn the_responder_role_suffices_and_missing_rights_are_named() {
     let (code, stdout, stderr) = said(&output);
     assert_eq!((code, &*stderr), (Some(0), ""));
     // No operator runs here.
-    let unconfirmed = "agent suspended/otter is suspended; the operator has not confirmed it in 3 s, and its pods go on as before until it does";
+    let unconfirmed = "agent suspended/otter is suspended; the operator has not confirmed it in 3 s; until it does, the agent's pods go on as before";
     assert!(stdout.starts_with(unconfirmed), "{stdout}");
     assert!(stdout.contains("`kubectl get pods -A -l "), "{stdout}");
     let expected = (
