@@ -15,6 +15,7 @@ mod mcp;
 mod mistakes;
 mod offline;
 mod pod_files;
+mod proposed;
 mod recorded;
 mod shared;
 mod sniffing;
