@@ -5,7 +5,7 @@
 //! by side. They need the cluster that `TOOLCRIB_E2E_CLUSTER` names, with Toolcrib installed;
 //! `./e2e/run test` provides it.
 //!
-//! Not here: tests that disturb others (`tests/outage.rs`, `tests/uninstall.rs`).
+//! Not here: tests that disturb others (`tests/outage`, `tests/uninstall.rs`).
 
 mod admission;
 mod claw;

@@ -2,7 +2,8 @@
 //! client, make calls within and beyond it. The record must name the rule, and a policy test of the
 //! same cases must agree.
 //!
-//! Not here: limits that the link takes away, and windows that close (`sidecar/tests/mediator`).
+//! Not here: limits that the link takes away (`sidecar/tests/mediator`), and windows that close without
+//! the operator (`tests/outage`).
 
 use std::fs;
 use std::process::Command;

@@ -1,9 +1,10 @@
 //! While the webhook is down, agents' pods are denied with our message and other pods are not
-//! affected.
+//! affected. While the controller is down, a grant still ends in time.
 //!
-//! A separate target, since it disturbs every test that creates agents' pods at the same time.
+//! A separate target, since it disturbs all tests at the same time; its tests run one by one.
 
-#[path = "governed/support.rs"]
+mod closing;
+#[path = "../governed/support.rs"]
 #[expect(dead_code, reason = "shared with the other end-to-end tests")]
 mod support;
 
