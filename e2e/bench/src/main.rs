@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Parser;
 use toolcrib_bench::machine::Machine;
 use toolcrib_bench::{Plan, cases, compiler, report};
@@ -61,7 +61,7 @@ fn main() -> anyhow::Result<()> {
     plan.mediator = args.mediator.unwrap_or(plan.mediator);
     plan.wrapper = args.wrapper.unwrap_or(plan.wrapper);
     plan.bare_mcp = args.bare_mcp.unwrap_or(plan.bare_mcp);
-    plan.only = args.only;
+    plan.only.clone_from(&args.only);
     plan.pairs = args.pairs.unwrap_or(plan.pairs).max(1);
     let machine = Machine::this();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -70,6 +70,9 @@ fn main() -> anyhow::Result<()> {
         .build()?;
     let mut rows = runtime.block_on(cases::all(&plan))?;
     rows.extend(compiler::all(&plan)?);
+    if let (true, Some(only)) = (rows.is_empty(), &args.only) {
+        bail!("no case has {only:?} in its name; --short prints the names in seconds");
+    }
     if args.json {
         println!("{}", report::json(&machine, &rows)?);
     } else {

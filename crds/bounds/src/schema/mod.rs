@@ -237,13 +237,42 @@ impl Validator {
     /// path, before it returns one. So they are requested only if they fit into the bounds on
     /// evaluations and memory.
     pub fn check(&self, value: &Value) -> Result<(), Rejection> {
+        self.counted(value)?.run()
+    }
+
+    /// Counts the evaluations of a check before it runs.
+    pub fn counted<'v>(&'v self, value: &'v Value) -> Result<CountedCheck<'v>, Rejection> {
         let evaluations = self.evaluations(value).ok_or(Rejection::TooLarge)?;
-        if self.library.is_valid(value) {
+        Ok(CountedCheck {
+            validator: self,
+            value,
+            evaluations,
+        })
+    }
+}
+
+/// A check whose evaluations are within the bound.
+#[derive(Clone, Copy, Debug)]
+pub struct CountedCheck<'v> {
+    validator: &'v Validator,
+    value: &'v Value,
+    evaluations: u64,
+}
+
+impl CountedCheck<'_> {
+    /// As [`Validator::check`].
+    pub fn run(self) -> Result<(), Rejection> {
+        let Self {
+            validator,
+            value,
+            evaluations,
+        } = self;
+        if validator.library.is_valid(value) {
             return Ok(());
         }
         let collected = (evaluations <= MAX_WORDED
             && violations::can_be_collected(evaluations, value))
-        .then(|| Violations::read(self.library.iter_errors(value).collect()))
+        .then(|| Violations::read(validator.library.iter_errors(value).collect()))
         .flatten();
         Err(Rejection::Invalid(collected.unwrap_or_else(|| {
             Violation::unlocated("does not fit the schema; it is too large to say where").into()

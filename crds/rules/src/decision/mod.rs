@@ -152,15 +152,14 @@ fn enforced<'r, E>(
     if rules.is_empty() {
         return Err(Refusal::NoRule);
     }
-    let met: Vec<&Rule> = match fits(arguments) {
-        Ok(()) => {
-            let rules = rules.iter().copied();
-            rules
-                .filter(|rule| meets(rule, arguments).is_ok())
-                .collect()
-        }
-        Err(_) => Vec::new(),
-    };
+    // A rule requires its pinned arguments, so these arguments meet no rule that has others. Most calls
+    // leave pinned arguments out.
+    let has_pins = |rule: &&Rule| missing(rule, arguments).is_empty();
+    let mut met: Vec<&Rule> = rules.iter().copied().filter(has_pins).collect();
+    match met.is_empty() || fits(arguments).is_err() {
+        true => met.clear(),
+        false => met.retain(|rule| meets(rule, arguments).is_ok()),
+    }
     if !met.is_empty() {
         return Ok(Decision {
             met,
@@ -181,18 +180,30 @@ fn enforced<'r, E>(
                 .into_iter()
                 .map(|pin| (pin.name.as_str(), pin))
                 .collect();
-            attempts.possible.push((values, candidate));
+            attempts.possible.push(Possible {
+                rule,
+                pins: values,
+                filled: candidate,
+            });
         }
     }
     let possible = attempts.possible;
     let fewest = possible
         .iter()
-        .find(|(pins, _)| possible.iter().all(|(others, _)| is_part(pins, others)));
-    if let Some((pins, filled)) = fewest {
+        .find(|it| possible.iter().all(|other| is_part(&it.pins, &other.pins)));
+    if let Some(fewest) = fewest {
+        // Rules with the same pins were checked with these arguments.
+        let is_checked = |rule: &Rule| {
+            let mut possible = possible.iter();
+            possible.any(|it| std::ptr::eq(it.rule, rule) && is_part(&it.pins, &fewest.pins))
+        };
         let met = rules.iter().copied();
         return Ok(Decision {
-            met: met.filter(|rule| meets(rule, filled).is_ok()).collect(),
-            filled: pins
+            met: met
+                .filter(|rule| is_checked(rule) || meets(rule, &fewest.filled).is_ok())
+                .collect(),
+            filled: fewest
+                .pins
                 .iter()
                 .map(|(name, pin)| (*name, pin.text.as_str()))
                 .collect(),
@@ -220,8 +231,12 @@ fn is_part(pins: &BTreeMap<&str, &Pin>, others: &BTreeMap<&str, &Pin>) -> bool {
     })
 }
 
-/// The arguments with which a rule would be met.
-type Possible<'r> = (BTreeMap<&'r str, &'r Pin>, Value);
+/// A rule that would be met, with its pinned arguments filled in.
+struct Possible<'r> {
+    rule: &'r Rule,
+    pins: BTreeMap<&'r str, &'r Pin>,
+    filled: Value,
+}
 
 /// The results of all rules, each with its own pins filled in.
 struct Attempts<'r, E> {
@@ -264,18 +279,18 @@ fn nearest(mut unmet: Vec<Mismatch>) -> Vec<Mismatch> {
 
 /// The names of the pinned arguments whose values differ between the possibilities.
 fn differing(possible: &[Possible<'_>]) -> Vec<String> {
-    let Some(((first, _), others)) = possible.split_first() else {
+    let Some((first, others)) = possible.split_first() else {
         return Vec::new();
     };
     let mut names: Vec<&str> = possible
         .iter()
-        .flat_map(|(pins, _)| pins.keys().copied())
+        .flat_map(|it| it.pins.keys().copied())
         .collect();
     names.sort_unstable();
     names.dedup();
     let differs = |name: &&str| {
-        let value = |pins: &BTreeMap<&str, &Pin>| pins.get(name).map(|pin| pin.value.clone());
-        others.iter().any(|(pins, _)| value(pins) != value(first))
+        let value = |it: &Possible<'_>| it.pins.get(name).map(|pin| pin.value.clone());
+        others.iter().any(|other| value(other) != value(first))
     };
     let decisive = names.into_iter().filter(differs);
     decisive.map(str::to_owned).collect()

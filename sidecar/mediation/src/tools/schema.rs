@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use toolcrib_bounds::arguments::{Arguments, in_other_case};
 use toolcrib_bounds::json::number;
-use toolcrib_bounds::schema::{Rejection, Schema as Counted, Validator, Violation, Violations};
+use toolcrib_bounds::schema::{
+    CountedCheck, Rejection, Schema as Counted, Validator, Violation, Violations,
+};
 use toolcrib_bounds::{cut, listed};
 use toolcrib_dialect::json::{Array, Change, Object, canonical};
 use toolcrib_manifest::names::CLAW_ID;
@@ -151,9 +153,7 @@ impl Schema {
         names: Names,
     ) -> Result<(), ArgumentsRejection> {
         let compiled = self.compiled()?;
-        if compiled.validator.evaluations(arguments).is_none() {
-            return Err(ArgumentsRejection::TooLarge);
-        }
+        let check = compiled.validator.counted(arguments)?;
         compiled.unambiguous(arguments)?;
         let undeclared = match names {
             Names::Declared => compiled.undeclared(arguments),
@@ -170,13 +170,13 @@ impl Schema {
                 },
             });
         }
-        compiled.checked_beside(undeclared, arguments)
+        checked_beside(undeclared, check)
     }
 
     /// Checks a service's result. The model gets the digits of the text and nothing acts on them,
     /// so rounded numbers are accepted.
     pub(crate) fn check_result(&self, result: &Value) -> Result<(), ArgumentsRejection> {
-        self.compiled()?.checked(result)
+        Ok(self.compiled()?.validator.check(result)?)
     }
 
     fn compiled(&self) -> Result<Arc<SchemaValidators>, ArgumentsRejection> {
@@ -213,15 +213,6 @@ impl SchemaValidators {
         self.validator.weight() + patterns
     }
 
-    fn checked(&self, value: &Value) -> Result<(), ArgumentsRejection> {
-        self.validator
-            .check(value)
-            .map_err(|rejection| match rejection {
-                Rejection::TooLarge => ArgumentsRejection::TooLarge,
-                Rejection::Invalid(violations) => ArgumentsRejection::Invalid(violations),
-            })
-    }
-
     /// Rejects a name that a lax reader takes for a declared one, since its value was not checked.
     fn unambiguous(&self, arguments: &Value) -> Result<(), ArgumentsRejection> {
         let Some(other) = in_other_case(&self.schema, arguments) else {
@@ -234,29 +225,6 @@ impl SchemaValidators {
             rule: "/properties".into(),
         };
         Err(ArgumentsRejection::Invalid(violation.into()))
-    }
-
-    /// Checks values, and names the undeclared arguments before the other violations.
-    fn checked_beside(
-        &self,
-        undeclared: Option<Violation>,
-        value: &Value,
-    ) -> Result<(), ArgumentsRejection> {
-        let checked = self.checked(value);
-        let Some(undeclared) = undeclared else {
-            return checked;
-        };
-        let violations = match checked {
-            // A closed schema refuses the same names, by the same rule.
-            Err(ArgumentsRejection::Invalid(others)) => others.preceded_by(undeclared),
-            Ok(())
-            | Err(
-                ArgumentsRejection::Unusable
-                | ArgumentsRejection::TooLarge
-                | ArgumentsRejection::Rounded { .. },
-            ) => undeclared.into(),
-        };
-        Err(ArgumentsRejection::Invalid(violations))
     }
 
     /// Returns the violation by undeclared top-level arguments. Runs after the evaluation count, in
@@ -297,6 +265,32 @@ impl SchemaValidators {
             (false, true) => {
                 format!("its arguments are {named}, and those that follow a pattern")
             }
+        }
+    }
+}
+
+/// Checks values, and names the undeclared arguments before the other violations.
+fn checked_beside(
+    undeclared: Option<Violation>,
+    check: CountedCheck<'_>,
+) -> Result<(), ArgumentsRejection> {
+    let checked = check.run();
+    let Some(undeclared) = undeclared else {
+        return Ok(checked?);
+    };
+    let violations = match checked {
+        // A closed schema refuses the same names, by the same rule.
+        Err(Rejection::Invalid(others)) => others.preceded_by(undeclared),
+        Ok(()) | Err(Rejection::TooLarge) => undeclared.into(),
+    };
+    Err(ArgumentsRejection::Invalid(violations))
+}
+
+impl From<Rejection> for ArgumentsRejection {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::TooLarge => Self::TooLarge,
+            Rejection::Invalid(violations) => Self::Invalid(violations),
         }
     }
 }
