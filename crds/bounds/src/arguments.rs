@@ -144,9 +144,6 @@ fn find_other_case<'a>(
     parts: Vec<&'a Value>,
     value: &'a Value,
 ) -> Option<OtherCase<'a>> {
-    if !matches!(value, Value::Object(_) | Value::Array(_)) {
-        return None;
-    }
     let parts = all_parts(root, parts);
     match value {
         Value::Object(members) => {
@@ -174,19 +171,25 @@ fn find_other_case<'a>(
                     return other;
                 }
             }
-            members.iter().find_map(|(name, value)| {
+            let mut nested = members.iter().filter(|(_, value)| has_names(value));
+            nested.find_map(|(name, value)| {
                 let below = parts.iter().flat_map(|part| member_schemas(part, name));
                 find_other_case(root, below.collect(), value)
             })
         }
         Value::Array(items) => {
+            let mut nested = items.iter().filter(|item| has_names(item)).peekable();
+            nested.peek()?;
             let below: Vec<&Value> = parts.iter().flat_map(|part| item_schemas(part)).collect();
-            items
-                .iter()
-                .find_map(|item| find_other_case(root, below.clone(), item))
+            nested.find_map(|item| find_other_case(root, below.clone(), item))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
+}
+
+/// Returns whether there can be names in the value. Most arguments are texts and numbers.
+fn has_names(value: &Value) -> bool {
+    matches!(value, Value::Object(_) | Value::Array(_))
 }
 
 /// Returns the schemas of a member. Includes the schemas of all patterns, also of those that do not

@@ -277,7 +277,14 @@ impl AllowedCatalog {
                 continue;
             }
             is_open = true;
-            let meets = |coverage| rule.check(coverage, &facts, &arguments, text).is_ok();
+            // The digest covers the schema, so it accepts these arguments as it did when they were read.
+            let is_read = call.was_met_when_read(rule.rule.digest());
+            let meets = |coverage| match coverage {
+                Coverage::All if is_read => rule.check_when(&facts, &arguments, text).is_ok(),
+                Coverage::All | Coverage::Pins => {
+                    rule.check(coverage, &facts, &arguments, text).is_ok()
+                }
+            };
             let is_met = meets(Coverage::All);
             if is_met {
                 met.push(&rule.rule);

@@ -158,11 +158,10 @@ fn decided<'o>(
 /// Adds pinned arguments, with the bytes of the files.
 fn with_pins(text: &str, pins: &Pins<'_>) -> Result<String, Refusal> {
     let object = Object::scan(text).map_err(|_| Refusal::invalid("arguments are not JSON"))?;
-    let filled = object.edit(text, |_| Change::Keep, pins);
-    let object = Object::scan(&filled).map_err(|_| Refusal::invalid("arguments are not JSON"))?;
     // The model may have written a name that differs from a pinned one in case only.
-    unambiguous(&object)?;
-    Ok(filled)
+    let written = object.members.iter().map(|member| member.key.as_str());
+    unambiguous(written.chain(pins.iter().map(|(name, _)| *name)))?;
+    Ok(object.edit(text, |_| Change::Keep, pins))
 }
 
 fn ambiguous(names: &[String]) -> Refusal {
@@ -241,7 +240,7 @@ fn strict(raw: &str, depth: usize) -> Result<(), Refusal> {
         Some(b'{') => {
             let object = Object::scan(raw)
                 .map_err(|error| Refusal::invalid(format!("arguments are not JSON: {error}")))?;
-            unambiguous(&object)?;
+            unambiguous(object.members.iter().map(|member| member.key.as_str()))?;
             object
                 .members
                 .iter()
@@ -262,9 +261,8 @@ fn strict(raw: &str, depth: usize) -> Result<(), Refusal> {
 }
 
 /// Refuses keys that a lax reader could take for each other, or for `claw_id`.
-fn unambiguous(object: &Object) -> Result<(), Refusal> {
-    let keys = || object.members.iter().map(|member| member.key.as_str());
-    match same_without_case(keys()) {
+fn unambiguous<'k>(mut keys: impl Iterator<Item = &'k str> + Clone) -> Result<(), Refusal> {
+    match same_without_case(keys.clone()) {
         None => {}
         Some((key, other)) if key == other => {
             return Err(Refusal::invalid(format!(
@@ -280,7 +278,7 @@ fn unambiguous(object: &Object) -> Result<(), Refusal> {
             )));
         }
     }
-    match keys().find(|key| reads_as(key, CLAW_ID)) {
+    match keys.find(|key| reads_as(key, CLAW_ID)) {
         None => Ok(()),
         Some(key) => Err(Refusal::invalid(format!(
             "key `{}` could be read as `{CLAW_ID}`, which is not yours to set: leave it out",

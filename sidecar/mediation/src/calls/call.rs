@@ -142,6 +142,12 @@ impl ManagedCall {
         WouldDeny::of(&self.name, self.denying_policy.as_deref(), allowed_by)
     }
 
+    /// Returns whether the call met the rule with this digest when it was read.
+    pub(crate) fn was_met_when_read(&self, digest: &str) -> bool {
+        let met = self.allowed_by.as_ref();
+        met.is_some_and(|it| it.rule == digest && it.would_deny().is_none())
+    }
+
     /// The refusal that the call would have had when it was read if no rule were tried out.
     pub(crate) fn refused_when_read(&self) -> Option<(ResultCode, &str)> {
         self.allowed_by.as_ref()?.would_deny()

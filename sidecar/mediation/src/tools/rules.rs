@@ -132,6 +132,16 @@ impl GrantRule {
             return check_schema(self.pins.as_ref(), arguments, text);
         }
         check_schema(self.schema.as_ref(), arguments, text)?;
+        self.check_when(facts, arguments, text)
+    }
+
+    /// Checks the conditions alone, which can change with the time.
+    pub(crate) fn check_when(
+        &self,
+        facts: &Facts<'_>,
+        arguments: &Value,
+        text: &str,
+    ) -> Result<(), Mismatch> {
         if self.rule.when().is_empty() {
             return Ok(());
         }
