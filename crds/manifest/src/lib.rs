@@ -24,6 +24,7 @@ mod grant;
 mod link;
 pub mod names;
 mod providers;
+mod question;
 mod rate_use;
 mod raw;
 mod rule;
@@ -46,6 +47,11 @@ pub use link::{
 };
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,
+};
+pub use question::{
+    ApprovalRef, ApprovalUse, AskingRule, Decision, LONGEST_QUESTION, LONGEST_QUESTION_ARGUMENTS,
+    LONGEST_REASON, MOST_QUESTIONS, OpenQuestion, Question, QuestionAnswer, QuestionRefusal,
+    Verdict,
 };
 pub use rate_use::{ANSWER_TO_REPORT, MOST_RATE_SLOTS, MOST_RATED_RULES, RateCount, RateUse};
 pub use raw::RawJson;

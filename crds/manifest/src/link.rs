@@ -1,14 +1,16 @@
 //! The link's two messages (`POST /v1/link`). Level-triggered: each message contains the whole
 //! state.
 //!
-//! No answer carries a secret, a URL or a schema. A mediator allows only what both the loaded files
-//! and the allowlist allow, so the worst answer can deny, never grant.
+//! No answer carries a secret, a URL, a schema or an argument. A mediator allows only what both the
+//! loaded files and the allowlist allow, so the worst answer can deny. There is one exception: an
+//! approval ([`crate::Decision`]) of a question that this mediator asked, holds open, and asked about a
+//! call that its own files allow if a person agrees. The approval replaces the person, nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BudgetUse, RateUse};
+use crate::{BudgetUse, Decision, OpenQuestion, RateUse};
 
 /// Limits the bytes of a report.
 pub const LONGEST_REPORT: usize = 64 * 1024;
@@ -70,6 +72,10 @@ pub struct LinkUp {
     /// called last; kept when a new epoch begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<RateUse>,
+    /// The questions that this pod holds open, at most [`crate::MOST_QUESTIONS`], and those whose
+    /// approvals it has used. The operator withdraws a question that is not listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<OpenQuestion>,
 }
 
 /// The result of runner authentication since the valid tokens last changed.
@@ -153,6 +159,9 @@ pub struct LinkDown {
     /// reported them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<RateUse>,
+    /// The decisions on the questions that this pod has reported as open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

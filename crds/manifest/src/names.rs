@@ -26,6 +26,8 @@ pub const ADMIN_PORT: u16 = 4142;
 pub const LINK_AUDIENCE: &str = "toolcrib.dev/link";
 /// Path of the link on the operator's leader.
 pub const LINK_PATH: &str = "/v1/link";
+/// Path on the operator's leader that takes a [`crate::Question`].
+pub const QUESTIONS_PATH: &str = "/v1/questions";
 
 /// The argument that always carries the authenticated identity.
 pub const CLAW_ID: &str = "claw_id";
@@ -48,5 +50,8 @@ pub const WHEN: &str = "when/1";
 /// Entry in `requires` of a tool: one of its rules has rates (`rate`). It is not part of [`RULES`] for
 /// the same reason as [`WHEN`].
 pub const RATES: &str = "rates/1";
+/// Entry in `requires` of a tool: calls need an approval, because one of its rules or a policy asks for
+/// it. Not needed for tier Elevated, whose calls earlier mediators refuse.
+pub const APPROVAL: &str = "approval/1";
 /// The entries in `requires` of a tool that this release enforces.
 pub const TOOL_REQUIREMENTS: [&str; 3] = [RULES, WHEN, RATES];

@@ -12,6 +12,10 @@ use crate::{GrantRef, RawJson};
 /// rule, for mediator and command line alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
+    /// A person must approve each call that meets the rule. Who may approve is the operator's
+    /// matter. `requires` of the tool contains [`crate::names::APPROVAL`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub approval: bool,
     /// JSON Schema with `properties` and `required` that the arguments must match, in addition to
     /// the tool's own schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,6 +68,7 @@ impl Rule {
     /// Returns true if every call meets the rule at any time.
     pub fn is_unconditional(&self) -> bool {
         let Self {
+            approval,
             arguments,
             // The compiler sets `audit` only with one of the conditions that are checked below.
             audit: _,
@@ -75,7 +80,8 @@ impl Rule {
             rate,
             when,
         } = self;
-        arguments.is_none()
+        !approval
+            && arguments.is_none()
             && not_after.is_none()
             && not_before.is_none()
             && pin.is_empty()

@@ -64,6 +64,11 @@ pub struct Tool {
 /// Toolcrib's additions to an entry of ADR-020's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolExtension {
+    /// Names of the enforced ClusterToolPolicies that ask for an approval of each call, sorted. The
+    /// entry digest covers whether it is empty, and `requires` contains [`crate::names::APPROVAL`]
+    /// if it is not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approval: Vec<String>,
     /// Digest over both schemas, execution without `auth`, tier, and [`crate::Annotations`] if one
     /// is set, in a versioned form (`v1:<hex>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -300,6 +305,10 @@ pub(crate) fn in_order<S: Serializer>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
+    /// Milliseconds for which a call waits for an approval before the model is told that the decision
+    /// is pending. `None`: two minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_wait_ms: Option<u64>,
     pub max_rounds: u32,
     pub max_tool_result_bytes: u64,
     pub timeout_per_tool_ms: u64,
@@ -309,6 +318,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            approval_wait_ms: None,
             max_rounds: 8,
             timeout_per_tool_ms: 30_000,
             total_timeout_ms: 120_000,

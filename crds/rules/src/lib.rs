@@ -14,6 +14,7 @@
 //! same. A rule with a condition that cannot be read is never met.
 
 mod budget;
+mod call_identity;
 mod decision;
 pub mod expression;
 pub mod models;
@@ -23,6 +24,7 @@ mod shown;
 mod window;
 
 pub use budget::{Exhaustion, Period, PeriodCount};
+pub use call_identity::CallIdentity;
 pub use decision::{Coverage, Decision, Mismatch, Refusal, decide};
 pub use rate::{CallCount, InvalidRate, Rate, RateCount, RatePeriod};
 pub use rule::{Condition, Defect, Rule};

@@ -16,6 +16,7 @@ pub struct Rule {
     grant: GrantRef,
     window: Window,
     is_audit: bool,
+    needs_approval: bool,
     /// Sorted by name.
     pub(crate) pins: Vec<Pin>,
     arguments: Option<Value>,
@@ -68,6 +69,7 @@ impl Rule {
     /// cannot be built means that no call meets the rule.
     pub fn read(rule: &manifest::Rule) -> Result<Self, Defect> {
         let manifest::Rule {
+            approval,
             arguments,
             audit,
             digest,
@@ -108,6 +110,7 @@ impl Rule {
             schema: schema(&pins, arguments.as_ref()),
             pins_schema: schema(&pins, None).filter(|_| *audit),
             is_audit: *audit,
+            needs_approval: *approval,
             pins,
             arguments,
         })
@@ -128,9 +131,15 @@ impl Rule {
         self.is_audit
     }
 
+    /// Returns whether a person must approve each call that meets the rule.
+    pub fn needs_approval(&self) -> bool {
+        self.needs_approval
+    }
+
     /// Returns whether the rule has no condition at all.
     pub fn is_unconditional(&self) -> bool {
-        self.window == Window::default()
+        !self.needs_approval
+            && self.window == Window::default()
             && self.schema.is_none()
             && self.rates.is_empty()
             && self.when.is_empty()

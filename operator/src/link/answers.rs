@@ -372,6 +372,7 @@ mod tests {
                 agent: AgentPresence::Present,
                 budgets: Vec::new(),
                 rates: Vec::new(),
+                decisions: Vec::new(),
             }
         );
     }

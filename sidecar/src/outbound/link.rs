@@ -290,6 +290,7 @@ impl Link {
             rates: self
                 .rates
                 .own(now.authority.rated_rules(), Timestamp::now()),
+            questions: Vec::new(),
         }
     }
 }

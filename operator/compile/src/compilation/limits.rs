@@ -30,6 +30,7 @@ pub fn limits_of(rule: &Rule) -> String {
 
 fn words(rule: &Rule) -> String {
     let Rule {
+        approval,
         arguments,
         audit,
         digest: _,
@@ -53,6 +54,9 @@ fn words(rule: &Rule) -> String {
     parts.extend(when.iter().map(|it| format!("when \"{}\"", it.message)));
     parts.extend(not_before.as_ref().map(|time| format!("from {time}")));
     parts.extend(not_after.as_ref().map(|time| format!("until {time}")));
+    if *approval {
+        parts.push("with an approval".to_owned());
+    }
     if parts.is_empty() {
         return "any call".to_owned();
     }

@@ -318,6 +318,7 @@ fn turn_limits(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy
         }
     };
     manifest::Policy {
+        approval_wait_ms: None,
         max_rounds: u32::try_from(max_rounds).unwrap_or(built_in.max_rounds),
         timeout_per_tool_ms: millis(
             "spec.policy.toolTimeout",

@@ -224,6 +224,7 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
         auth,
     } = execution;
     let ToolExtension {
+        approval,
         requires,
         tier,
         grant: _,
@@ -266,6 +267,8 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
     let requires = requires.iter().filter(|name| !is_known(name));
     let requires: Vec<&str> = requires.map(String::as_str).collect();
     optional("requires", Some(requires.join(", ")));
+    let policies = (!approval.is_empty()).then(|| approval.join(", "));
+    optional("approval", policies);
     let limits = limits(tool);
     let digests: BTreeSet<&str> = rules.iter().map(|rule| rule.digest.as_str()).collect();
     let digests = Vec::from_iter(digests).join(" ");
@@ -412,6 +415,7 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
         suspension,
     } = agent;
     let toolcrib_manifest::Policy {
+        approval_wait_ms,
         max_rounds,
         timeout_per_tool_ms,
         total_timeout_ms,
@@ -434,6 +438,7 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
             max_tool_result_bytes.to_string(),
         ),
     ];
+    settings.extend(approval_wait_ms.map(|ms| ("policy.approvalWait", format!("{ms}ms"))));
     // It means nothing for an agent that lists no models.
     let listed = models.as_ref().filter(|models| models.matching.is_empty());
     settings.extend(listed.map(|models| ("models.unknown", format!("{:?}", models.unknown))));

@@ -18,6 +18,7 @@ fn allowlist(world: &World, seq: u64, tools: &[(&str, &str)]) {
     let tools = tools.iter();
     let answer = LinkDown {
         budgets: Vec::new(),
+        decisions: Vec::new(),
         rates: Vec::new(),
         seq,
         want: None,

@@ -211,6 +211,7 @@ async fn a_withdrawn_feed_is_neither_shown_nor_fetched() {
     let mut world = world(Wire::CHAT, |desk| json!([tide(desk)]), |_| {}).await;
     let allowlist = |seq: u64, feeds: &[&str]| LinkDown {
         budgets: Vec::new(),
+        decisions: Vec::new(),
         rates: Vec::new(),
         seq,
         want: None,

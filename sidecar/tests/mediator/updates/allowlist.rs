@@ -129,6 +129,7 @@ impl GrantedItems {
     fn answer(given: Option<&GrantedItems>, seq: u64) -> LinkDown {
         LinkDown {
             budgets: Vec::new(),
+            decisions: Vec::new(),
             rates: Vec::new(),
             seq,
             want: None,

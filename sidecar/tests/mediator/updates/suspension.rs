@@ -40,6 +40,7 @@ fn answer(seq: u64, agent: AgentPresence) -> LinkDown {
     };
     LinkDown {
         budgets: Vec::new(),
+        decisions: Vec::new(),
         rates: Vec::new(),
         seq,
         want: None,

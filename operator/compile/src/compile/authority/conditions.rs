@@ -89,6 +89,7 @@ impl Conditions {
             Some(Enforcement::Enforce) | None => false,
         };
         let rule = Rule {
+            approval: false,
             arguments: limits.arguments,
             audit: is_audit,
             digest: String::new(),
@@ -120,6 +121,7 @@ impl Conditions {
             ));
         }
         let rule = Rule {
+            approval: false,
             arguments: None,
             audit: false,
             digest: String::new(),
@@ -419,6 +421,8 @@ fn normalized(value: &RawJson, field: &str) -> Result<RawJson, Finding> {
 fn digest(rule: &Rule) -> String {
     #[derive(Serialize)]
     struct DigestInput<'a> {
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        approval: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: &'a Option<RawJson>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -436,6 +440,7 @@ fn digest(rule: &Rule) -> String {
         when: Vec<&'a str>,
     }
     let Rule {
+        approval,
         arguments,
         audit,
         digest: _,
@@ -447,6 +452,7 @@ fn digest(rule: &Rule) -> String {
         when,
     } = rule;
     let text = canonical(&DigestInput {
+        approval: *approval,
         arguments,
         audit: *audit,
         not_after,

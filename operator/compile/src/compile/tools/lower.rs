@@ -525,6 +525,7 @@ fn lower(
         annotations: described.annotations.clone(),
         execution,
         extension: ToolExtension {
+            approval: Vec::new(),
             requires: Vec::new(),
             rules: Vec::new(),
             tier: Some(tier.name().to_owned()),
