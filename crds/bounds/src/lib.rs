@@ -23,6 +23,7 @@ mod weight;
 
 pub use buffer::{Buffer, TooLarge};
 pub use path::FieldPath;
+pub use text::escaped::escaped;
 pub use text::shown::{is_hidden, shown};
 pub use text::{chain, count, cut, listed};
 pub use weight::{NAMESPACE_WEIGHT, OBJECT_WEIGHT, weight};

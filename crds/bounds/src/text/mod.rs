@@ -1,6 +1,7 @@
 //! Formats texts for people: cuts long texts, ends long lists in a count, makes nouns agree with
-//! their number, and shows an error with its causes.
+//! their number, shows an error with its causes, and escapes what could be mistaken.
 
+pub mod escaped;
 pub mod shown;
 
 use std::borrow::Cow;
