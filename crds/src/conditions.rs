@@ -21,6 +21,12 @@ pub enum ConditionType {
     Ready,
     /// The grant is not suspended, and within its window.
     Active,
+    /// A ToolApproval is decided, or can no longer be.
+    Decided,
+    /// The call of a ToolApproval ran.
+    Used,
+    /// The ToolDecision counts.
+    Counted,
 }
 
 impl ConditionType {
@@ -32,6 +38,9 @@ impl ConditionType {
             Self::InForce => "InForce",
             Self::Ready => "Ready",
             Self::Active => "Active",
+            Self::Decided => "Decided",
+            Self::Used => "Used",
+            Self::Counted => "Counted",
         }
     }
 }
@@ -109,8 +118,32 @@ pub enum StateReason {
     Active,
     /// The grant's time has not begun.
     NotYet,
-    /// The grant's time is over.
+    /// The grant's time is over, or nobody decided about a call in time.
     Expired,
+    /// Persons approved the call.
+    Approved,
+    /// A person denied the call.
+    Denied,
+    /// The pod, the rule or the ToolApproval is gone, so the call cannot run.
+    Withdrawn,
+    /// The approved call ran and succeeded.
+    Succeeded,
+    /// The approved call ran and failed.
+    Failed,
+    /// The approved call was sent, and its result is not known.
+    Unknown,
+    /// The decision counts.
+    Counted,
+    /// The user is none of those who may approve the call.
+    NotAnApprover,
+    /// The decision is about another call.
+    OtherDigest,
+    /// The approval was decided before.
+    AlreadyDecided,
+    /// There is no such approval.
+    Gone,
+    /// The chart's admission policies are not in force, so no decision can be trusted.
+    NotProtected,
     /// The operator failed on this object by an error of its own; it retries.
     InternalError,
 }
@@ -143,6 +176,18 @@ impl StateReason {
             Self::Active => "Active",
             Self::NotYet => "NotYet",
             Self::Expired => "Expired",
+            Self::Approved => "Approved",
+            Self::Denied => "Denied",
+            Self::Withdrawn => "Withdrawn",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Unknown => "Unknown",
+            Self::Counted => "Counted",
+            Self::NotAnApprover => "NotAnApprover",
+            Self::OtherDigest => "OtherDigest",
+            Self::AlreadyDecided => "AlreadyDecided",
+            Self::Gone => "Gone",
+            Self::NotProtected => "NotProtected",
             Self::InternalError => "InternalError",
         }
     }
@@ -215,6 +260,8 @@ conditioned!(
     ClusterToolPolicy,
     ModelProvider,
     Surface,
+    ToolApproval,
+    ToolDecision,
     ToolDefaults,
     ToolGrant
 );

@@ -5,7 +5,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant, words};
+use crate::{
+    Agent, ClusterToolPolicy, ModelProvider, Surface, ToolApproval, ToolDecision, ToolDefaults,
+    ToolGrant, words,
+};
 
 pub const GROUP: &str = "toolcrib.dev";
 pub const VERSION: &str = "v1alpha1";
@@ -17,6 +20,8 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         ClusterToolPolicy::crd(),
         ModelProvider::crd(),
         Surface::crd(),
+        ToolApproval::crd(),
+        ToolDecision::crd(),
         ToolDefaults::crd(),
         ToolGrant::crd(),
     ];

@@ -35,6 +35,7 @@ pub use decode::{
 };
 pub use definitions::{GROUP, VERSION, definitions};
 pub use fields::agent_selector::{AgentSelector, LabelExpression};
+pub use fields::approval::{ApprovalRule, Approvers};
 pub use fields::arguments::ArgumentRules;
 pub use fields::authority::{
     ConditionRule, Enforcement, FeedRule, RateRule, SurfaceName, ToolRule,
@@ -52,7 +53,7 @@ pub use kinds::agent::{
 };
 pub use kinds::cluster_tool_policy::{
     AllowedModels, ClusterToolPolicy, ClusterToolPolicySpec, ClusterToolPolicyStatus, DenyRule,
-    NamespacedName, PolicyEgress,
+    NamespacedName, PolicyEgress, RequireApproval,
 };
 pub use kinds::model_provider::{
     ApiKey, Dialect, ModelProvider, ModelProviderSpec, ModelProviderStatus, ProviderAuth,
@@ -62,6 +63,13 @@ pub use kinds::surface::{
     AgentCredential, AgentName, AuthType, Consumers, CredentialConsent, DescriptorSource, Fallback,
     Mcp, NamespaceConsent, NamespacesFrom, Scheme, ServiceTarget, Surface, SurfaceAuth,
     SurfaceSpec, SurfaceStatus,
+};
+pub use kinds::tool_approval::{
+    ApprovalPhase, CountedDecision, GrantKind, ObjectIdentity, PolicyRequirement, RuleRequirement,
+    ToolApproval, ToolApprovalSpec, ToolApprovalStatus,
+};
+pub use kinds::tool_decision::{
+    DecisionVerdict, ToolDecision, ToolDecisionSpec, ToolDecisionStatus, UserIdentity,
 };
 pub use kinds::tool_defaults::{ToolDefaults, ToolDefaultsSpec, ToolDefaultsStatus};
 pub use kinds::tool_grant::{ToolGrant, ToolGrantSpec, ToolGrantStatus};

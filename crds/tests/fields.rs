@@ -146,7 +146,7 @@ fn every_field_is_bounded_and_described() {
             kinds += 1;
         }
     }
-    assert_eq!(kinds, 6);
+    assert_eq!(kinds, 8);
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 use toolcrib_crds::{
-    Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant, refusals,
+    Agent, ClusterToolPolicy, ModelProvider, Surface, ToolApproval, ToolDecision, ToolDefaults,
+    ToolGrant, refusals,
 };
 use toolcrib_golden::{Suite, cases};
 
@@ -24,6 +25,8 @@ fn decodes(kind: &str, text: &str) -> Result<(), String> {
         "ClusterToolPolicy" => as_kind::<ClusterToolPolicy>(text),
         "ModelProvider" => as_kind::<ModelProvider>(text),
         "Surface" => as_kind::<Surface>(text),
+        "ToolApproval" => as_kind::<ToolApproval>(text),
+        "ToolDecision" => as_kind::<ToolDecision>(text),
         "ToolDefaults" => as_kind::<ToolDefaults>(text),
         "ToolGrant" => as_kind::<ToolGrant>(text),
         other => Err(format!("kind {other}")),

@@ -69,8 +69,8 @@ pub struct ToolExtension {
     /// if it is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approval: Vec<String>,
-    /// Digest over both schemas, execution without `auth`, tier, and [`crate::Annotations`] if one
-    /// is set, in a versioned form (`v1:<hex>`).
+    /// Digest over both schemas, execution without `auth`, tier, [`crate::Annotations`] if one is set,
+    /// and whether `approval` is empty, in a versioned form (`v1:<hex>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_digest: Option<String>,
     /// The surface is in another namespace: its service gets `name.namespace` as `claw_id`.

@@ -17,6 +17,7 @@ fn known_fields_lists_the_siblings_of_a_field() {
         known_fields("ToolGrant", "spec.tools[0].alow"),
         [
             "allow",
+            "approval",
             "arguments",
             "descriptorDigest",
             "enforcement",

@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ArgumentRules, DurationText};
+use crate::{ApprovalRule, ArgumentRules, DurationText};
 
 /// Names a Surface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +49,11 @@ pub struct ToolRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub rate: Vec<RateRule>,
+    /// A person must approve each call that this entry allows, as a ToolDecision about the exact call.
+    /// A call that another entry allows without an approval runs without one. Left out: no approval,
+    /// unless the tool is Elevated or a ClusterToolPolicy asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalRule>,
     /// Whether `arguments.schema`, `rate` and `when` refuse calls, or are tried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,

@@ -1,5 +1,6 @@
 //! Settings that an Agent and the namespace's ToolDefaults share.
 
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest as manifest;
@@ -112,8 +113,9 @@ pub struct Models {
 }
 
 /// Budgets of one turn.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.approvalWait) || duration(self.approvalWait) <= duration('10m')").message("approvalWait is at most 10m: the same call can be made again later, and meets the same question"))]
 pub struct Policy {
     /// Limit on replies of the model with tool calls that are answered. Built-in: 8.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,6 +142,10 @@ pub struct Policy {
     /// always in force with egress: Declared. Built-in: Allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_tools: Option<ProviderTools>,
+    /// Time for which a call waits for an approval, at most 10m. After it, the model is told to make the
+    /// same call again later. Built-in: 2m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_wait: Option<DurationText>,
 }
 
 impl From<Mode> for manifest::Mode {

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Budget, Enforcement, Tier};
+use crate::{Approvers, Budget, Enforcement, Tier};
 
 /// Restricts agents, whatever their namespaces grant. All policies that match an agent apply
 /// together. Deleting or loosening a policy lifts what it restricted.
@@ -45,9 +45,9 @@ use crate::{Budget, Enforcement, Tier};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || has(self.models) || (has(self.deny) && size(self.deny) > 0) || (has(self.budgets) && size(self.budgets) > 0) || has(self.egress)").message("set maxTier, deny, models, budgets, egress or suspend: a policy of none restricts nothing"))]
-#[x_kube(validation = Rule::new("!has(self.trustTiersOf) || has(self.maxTier)").message("trustTiersOf says whose tiers maxTier believes: set maxTier, or remove it"))]
-#[x_kube(validation = Rule::new("!has(self.enforcement) || self.enforcement != 'Audit' || ((has(self.maxTier) || (has(self.deny) && size(self.deny) > 0)) && !has(self.models) && !has(self.budgets) && !has(self.egress) && !(has(self.suspend) && self.suspend))").message("enforcement: Audit tries out maxTier and deny: set one of them, and write models, budgets, egress and suspend: true in a policy of their own"))]
+#[x_kube(validation = Rule::new("has(self.maxTier) || has(self.suspend) || has(self.models) || (has(self.deny) && size(self.deny) > 0) || (has(self.budgets) && size(self.budgets) > 0) || has(self.egress) || has(self.requireApproval)").message("set maxTier, deny, requireApproval, models, budgets, egress or suspend: a policy of none restricts nothing"))]
+#[x_kube(validation = Rule::new("!has(self.trustTiersOf) || has(self.maxTier) || (has(self.requireApproval) && has(self.requireApproval.tiers))").message("trustTiersOf says whose tiers maxTier and requireApproval believe: set maxTier or requireApproval.tiers, or remove it"))]
+#[x_kube(validation = Rule::new("!has(self.enforcement) || self.enforcement != 'Audit' || ((has(self.maxTier) || (has(self.deny) && size(self.deny) > 0)) && !has(self.models) && !has(self.budgets) && !has(self.egress) && !has(self.requireApproval) && !(has(self.suspend) && self.suspend))").message("enforcement: Audit tries out maxTier and deny: set one of them, and write requireApproval, models, budgets, egress and suspend: true in a policy of their own"))]
 pub struct ClusterToolPolicySpec {
     /// The namespaces whose agents are restricted. Left out: all. A namespace whose labels are not
     /// known is matched.
@@ -63,13 +63,17 @@ pub struct ClusterToolPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tier: Option<Tier>,
     /// The namespaces whose Surfaces may declare tiers below System. Tools of all other Surfaces count
-    /// as System or higher, unless they use GET or HEAD over HTTP. Left out: none may.
+    /// as System or higher, unless they use GET or HEAD over HTTP. It holds for `maxTier` and
+    /// `requireApproval.tiers`. Left out: none may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_tiers_of: Option<LabelSelector>,
     /// Tools that no agent gets. A tool that one entry matches is withheld.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub deny: Vec<DenyRule>,
+    /// Calls that run only if a person approves them, whatever the grants say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_approval: Option<RequireApproval>,
     /// The models that the agents may use. It adds to `models` of Agents and ToolDefaults, and
     /// gives no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,8 +90,8 @@ pub struct ClusterToolPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<PolicyEgress>,
     /// Enforce withholds what `maxTier` and `deny` match. Audit tries them out: the tools are given,
-    /// calls of them run, and the record has `would_deny`. Not for `models`, `budgets`, `egress`
-    /// and `suspend`. Left out: Enforce.
+    /// calls of them run, and the record has `would_deny`. Not for `requireApproval`, `models`,
+    /// `budgets`, `egress` and `suspend`. Left out: Enforce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,
     /// true: the agents are suspended, as by `spec.suspend` of each Agent. Agents that are created
@@ -147,10 +151,34 @@ pub struct DenyRule {
     pub host: Option<String>,
     /// Names of tools as the descriptor spells them; `*` stands for any characters, such as
     /// `delete_*`. Left out: all tools and feeds. The owner of a Surface chooses the names of its
-    /// tools, so to deny a host to owners whom you do not trust, leave the names out.
+    /// tools, so for a host of owners whom you do not trust, leave the names out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 128)))]
     pub tools: Vec<String>,
+}
+
+/// The calls for which a policy asks for an approval, and who may approve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("(has(self.tiers) && size(self.tiers) > 0) || (has(self.tools) && size(self.tools) > 0)").message("set tiers, such as [System], or tools: an approval of neither is of no call"))]
+#[x_kube(validation = crate::fields::approval::reachable_minimum())]
+pub struct RequireApproval {
+    /// All tools of these tiers. Calls of Elevated tools always need an approval; here, they need one of
+    /// these approvers besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), extend("x-kubernetes-list-type" = "set"))]
+    pub tiers: Vec<Tier>,
+    /// The tools that one of these entries matches, besides those of `tiers`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128))]
+    pub tools: Vec<DenyRule>,
+    /// Who may approve. Left out: everybody who may create ToolDecisions in the agent's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvers: Option<Approvers>,
+    /// How many different users must approve. Left out: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 8))]
+    pub minimum: Option<u32>,
 }
 
 /// The models that a policy allows agents.

@@ -8,11 +8,12 @@
 //! watching, writing, status (`toolcrib-operator`), files and printing (`kubectl-toolcrib`).
 //!
 //! Each folder imports only folders that are named before it: `diagnostics` (findings about
-//! objects), `objects` (the objects that compile reads), `routes` (the addresses that objects lead
-//! to), `surface` (the tools and feeds of a Surface), `compilation` (the result of compile, and
-//! its bounds), `compile` (the steps and the checks), `load` (objects from YAML), `queries`
-//! (questions about compilations).
+//! objects), `approval` (decisions of persons about calls), `objects` (the objects that compile reads),
+//! `routes` (the addresses that objects lead to), `surface` (the tools and feeds of a Surface),
+//! `compilation` (the result of compile, and its bounds), `compile` (the steps and the checks), `load`
+//! (objects from YAML), `queries` (questions about compilations).
 
+pub mod approval;
 pub mod identity;
 pub mod inject;
 pub mod names;
@@ -62,6 +63,7 @@ pub use objects::inputs::{Inputs, SyncProof};
 pub use objects::settings::{AgentSelectors, NetworkSettings, Settings, refused_hosts};
 pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
 pub use queries::allowlist::allowlist;
+pub use queries::approval::{CallRequirements, call_requirements};
 pub use queries::entitlements::{Item, ItemKind, executed, would_deny_it};
 pub use queries::explain::{GivenRule, GivenTool, ToolExplanation, explain_tool, given_tools};
 pub use queries::fetch::{Fetch, MOST_ROUNDS, OverBound};

@@ -33,6 +33,15 @@ pub const COMPILED_FOR_LABEL: &str = "toolcrib.dev/compiled-for";
 pub const GRANT_LABEL_PREFIX: &str = "grants.toolcrib.dev/";
 /// Name of the Agent that the controller applies by dry run to see whether that policy is in force.
 pub const SELECTOR_CHECK_AGENT: &str = "toolcrib-selector-check";
+/// Name of the ToolApproval and the ToolDecision that the controller applies by dry run to see whether
+/// the chart's policies for them are in force. The policies refuse the ToolApproval to everybody.
+pub const APPROVAL_CHECK: &str = "toolcrib-approval-check";
+/// The beginning of the policy's refusal of a ToolApproval.
+pub const APPROVAL_REFUSAL: &str =
+    "toolcrib: only the controller creates ToolApprovals and writes their spec and status";
+/// The beginning of the policy's refusal of a ToolDecision.
+pub const DECISION_REFUSAL: &str =
+    "toolcrib: spec.decidedBy must be the user who creates the ToolDecision";
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// On a source Secret, with [`TRUE`]: its owner allows sending it to a surface or provider.
 pub const CREDENTIAL_LABEL: &str = "toolcrib.dev/credential";

@@ -43,7 +43,7 @@ pub(crate) fn size(value: &(impl Serialize + ?Sized)) -> usize {
 }
 
 /// Digest of everything that changes a call of this tool: schemas, execution without `auth`, tier,
-/// and the annotations that change how a call runs. A turn loses the tool if the digest changes; a
+/// the annotations that change how a call runs, and whether policies ask for an approval. A turn loses the tool if the digest changes; a
 /// rotated credential does not change it.
 pub fn entry_digest(tool: &Tool) -> String {
     #[derive(Serialize)]
@@ -51,6 +51,9 @@ pub fn entry_digest(tool: &Tool) -> String {
         /// Left out if unset, so that digests of earlier releases stay valid.
         #[serde(skip_serializing_if = "Option::is_none")]
         annotations: Option<Annotations>,
+        /// Left out if false, so that digests of earlier releases stay valid.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        approval: bool,
         execution: Execution,
         /// Left out if absent, so that digests of earlier releases stay valid.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +67,7 @@ pub fn entry_digest(tool: &Tool) -> String {
     let is_set = !annotations.is_default(tool.extension.tier.as_deref());
     let entry = text(&Entry {
         annotations: is_set.then_some(annotations),
+        approval: !tool.extension.approval.is_empty(),
         execution,
         output_schema: tool.extension.output_schema.as_ref(),
         schema: &tool.input_schema,

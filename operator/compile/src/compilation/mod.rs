@@ -13,6 +13,7 @@ use self::files::{Files, published, render};
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::networking::v1::NetworkPolicySpec;
+use toolcrib_crds::{ApprovalRule, PolicyRequirement};
 use toolcrib_manifest::{Suspension, Tier};
 
 use crate::names;
@@ -104,6 +105,8 @@ pub struct ToolSummary {
     pub limits: Option<String>,
     /// The rules of the files, in their order. Empty: it is given without conditions alone.
     pub rules: Vec<RuleSummary>,
+    /// The policies that ask for an approval of each call, in name order.
+    pub approval: Vec<PolicyRequirement>,
     /// The policies that are tried out and would deny it.
     pub would_deny: Vec<String>,
 }
@@ -118,6 +121,8 @@ pub struct RuleSummary {
     /// RFC 3339, as written.
     pub not_before: Option<String>,
     pub not_after: Option<String>,
+    /// Who may approve a call. `None`: no approval is needed.
+    pub approval: Option<ApprovalRule>,
 }
 
 /// One granted feed, for status.

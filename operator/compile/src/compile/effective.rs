@@ -2,6 +2,8 @@
 //! ToolDefaults, else the built-in ones. Policies above them restrict the egress here, since other
 //! settings follow from it; what else they restrict is applied by [`super::compile`].
 
+use std::time::Duration;
+
 use toolcrib_crds::{
     Agent, DefaultsUse, DurationText, Egress, Identity, Policy, ProviderTools, Runner,
 };
@@ -17,6 +19,9 @@ use crate::{Code, Diagnostics, Kind, ObjectRef, Objects, Subject, names};
 /// The maximum tier if neither the agent nor its ToolDefaults set one: deleting ToolDefaults gives
 /// no agent an Elevated tool.
 const BUILT_IN_MAX_TIER: manifest::Tier = manifest::Tier::System;
+
+/// Limits the time for which a call waits for an approval.
+const LONGEST_APPROVAL_WAIT: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Effective {
@@ -300,6 +305,8 @@ fn turn_limits(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy
         policy.pick(|policy| policy.max_tool_result_bytes),
         built_in.max_tool_result_bytes,
     );
+    let written = policy.pick(|policy| policy.approval_wait.as_ref());
+    let approval_wait_ms = written.and_then(|(at, text)| approval_wait(at, text, found));
     let mut millis = |field: &str, value: Option<(&Subject, &DurationText)>, built_in: u64| {
         let Some((at, text)) = value else {
             return built_in;
@@ -318,7 +325,7 @@ fn turn_limits(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy
         }
     };
     manifest::Policy {
-        approval_wait_ms: None,
+        approval_wait_ms,
         max_rounds: u32::try_from(max_rounds).unwrap_or(built_in.max_rounds),
         timeout_per_tool_ms: millis(
             "spec.policy.toolTimeout",
@@ -332,6 +339,18 @@ fn turn_limits(policy: &Layers<'_>, found: &mut Diagnostics) -> manifest::Policy
         ),
         max_tool_result_bytes,
     }
+}
+
+/// Reads the time for which a call waits for an approval. `None`: the built-in one is in force.
+fn approval_wait(at: &Subject, text: &DurationText, found: &mut Diagnostics) -> Option<u64> {
+    let why = match text.parse() {
+        Ok(wait) if wait <= LONGEST_APPROVAL_WAIT => return u64::try_from(wait.as_millis()).ok(),
+        Ok(_) => format!("{:?} is more than 10m: write at most that", text.0),
+        Err(error) => error.to_string(),
+    };
+    let message = format!("{why}; 2m is in force");
+    found.add(at, "spec.policy.approvalWait", Code::InvalidValue, message);
+    None
 }
 
 /// Merges the models field by field; an empty list counts as unset. `None`: no policy at all.

@@ -425,10 +425,10 @@ codes! {
     cause "Of a tool with several rules, a call runs if one rule lets it. A rule with `enforcement: Audit` lets calls run that its schema and conditions refuse, so the limits of other grants refuse nothing either."
     cure "Remove `enforcement: Audit`, or the other grant, when the trial is over."
 
-    /// The tool is Elevated: it is offered, and every call is denied until approvals exist.
+    /// A person must approve each call of the tool, although its grants may not ask for that.
     NeedsApproval: Warning, Spec,
-    cause "The tool's annotations say that it is destructive or needs a confirmation, or `spec.tiers` says Elevated."
-    cure "Lower its tier in the Surface's `spec.tiers` if it is not that dangerous, or leave it out of the grant."
+    cause "The tool is Elevated: its annotations say that it is destructive or needs a confirmation, or `spec.tiers` says Elevated. Or a ClusterToolPolicy asks by `requireApproval`."
+    cure "Bind the chart's role for approvers to people in the agent's namespace. If an Elevated tool is not that dangerous, lower its tier in the Surface's `spec.tiers`."
 
     /// The tool is said to be ReadOnly and is called with PUT, PATCH or DELETE: its tier is System.
     TierRaised: Warning, Spec,

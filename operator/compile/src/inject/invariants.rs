@@ -110,6 +110,7 @@ pub struct Invariants {
     grant_label_prefix: &'static str,
     max_grant_labels: usize,
     selector_check_agent: &'static str,
+    approvals: ApprovalNames,
     /// The parts of the compiled Secret's name before and after the agent's name.
     secret: Affixes,
     context_config_map: Affixes,
@@ -150,6 +151,15 @@ struct GuardNames {
     label: &'static str,
     managed_by_label: &'static str,
     managed_by: &'static str,
+}
+
+/// The object and the messages by which the controller sees that the policies for approvals refuse.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ApprovalNames {
+    check: &'static str,
+    approval_refusal: &'static str,
+    decision_refusal: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -194,6 +204,11 @@ pub fn invariants() -> Invariants {
         grant_label_prefix: names::GRANT_LABEL_PREFIX,
         max_grant_labels: crate::MAX_GRANT_LABELS,
         selector_check_agent: names::SELECTOR_CHECK_AGENT,
+        approvals: ApprovalNames {
+            check: names::APPROVAL_CHECK,
+            approval_refusal: names::APPROVAL_REFUSAL,
+            decision_refusal: names::DECISION_REFUSAL,
+        },
         secret: around(name_affixes(names::mediator_secret)),
         context_config_map: around(name_affixes(names::context_config_map)),
         compiled: GuardNames {

@@ -90,6 +90,9 @@ pub(crate) const MATCHING: &str = "matching";
 /// The fact with the policy that is tried out and would deny a tool, in words.
 pub(crate) const WOULD_DENY: &str = "wouldDeny";
 
+/// The fact with the policies that ask for an approval of each call of a tool.
+pub(crate) const APPROVAL: &str = "approval";
+
 /// The only fact of a setting.
 pub(crate) const VALUE: &str = "value";
 
@@ -268,7 +271,7 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
     let requires: Vec<&str> = requires.map(String::as_str).collect();
     optional("requires", Some(requires.join(", ")));
     let policies = (!approval.is_empty()).then(|| approval.join(", "));
-    optional("approval", policies);
+    optional(APPROVAL, policies);
     let limits = limits(tool);
     let digests: BTreeSet<&str> = rules.iter().map(|rule| rule.digest.as_str()).collect();
     let digests = Vec::from_iter(digests).join(" ");

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
-use toolcrib_manifest::{RawJson, Tool};
+use toolcrib_crds::{ApprovalRule, PolicyRequirement};
+use toolcrib_manifest::{RawJson, Tier, Tool};
 
 use super::why::canonical;
 use crate::surface::descriptor::OtherArguments;
@@ -34,9 +35,19 @@ pub struct GivenTool {
     /// Missing if no rule of it has conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<GivenRule>,
+    /// The ClusterToolPolicies that ask for an approval of each call, and who may approve.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approval: Vec<PolicyRequirement>,
     /// The ClusterToolPolicies with `enforcement: Audit` that would deny it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub would_deny: Vec<String>,
+}
+
+impl GivenTool {
+    /// Returns whether each call needs an approval, whatever the rules say.
+    pub fn always_needs_approval(&self) -> bool {
+        self.tier == Tier::Elevated.name() || !self.approval.is_empty()
+    }
 }
 
 /// A rule that gives the tool. A call may run if it meets one of them.
@@ -49,6 +60,9 @@ pub struct GivenRule {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selected_by: Option<String>,
     pub limits: String,
+    /// Who may approve a call that meets the rule. Missing: it needs no approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalRule>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +128,7 @@ fn given(compilation: &Compilation, summary: &ToolSummary, tool: &Tool) -> Given
         entry_digest: summary.entry_digest.clone(),
         limits: summary.limits.clone(),
         rules: rules.map(|rule| given_rule(compilation, rule)).collect(),
+        approval: summary.approval.clone(),
         would_deny: summary.would_deny.clone(),
     }
 }
@@ -123,6 +138,7 @@ fn given_rule(compilation: &Compilation, rule: &RuleSummary) -> GivenRule {
         by: format!("{} {}", rule.grant.kind.name(), rule.grant.key),
         selected_by: compilation.selected_by(&rule.grant).cloned(),
         limits: rule.limits.clone(),
+        approval: rule.approval.clone(),
         not_before: rule.not_before.clone(),
         not_after: rule.not_after.clone(),
         digest: rule.digest.clone(),

@@ -2,6 +2,7 @@
 //! of a surface, and the objects that must still be read.
 
 pub(crate) mod allowlist;
+pub(crate) mod approval;
 pub(crate) mod entitlements;
 pub(crate) mod explain;
 pub(crate) mod fetch;

@@ -18,8 +18,8 @@ use crate::compile::authority::policies::models::of_words;
 use crate::compile::authority::suspension::sentence;
 use crate::near::Suggestions;
 use crate::queries::entitlements::{
-    ANY_MODEL, EXECUTED, Facts, Item, ItemKind, LIMITS, MATCHING, RULES, TIER, VALUE, WOULD_DENY,
-    entitlements, references_of_item,
+    ANY_MODEL, APPROVAL, EXECUTED, Facts, Item, ItemKind, LIMITS, MATCHING, RULES, TIER, VALUE,
+    WOULD_DENY, entitlements, references_of_item,
 };
 use crate::queries::why::{WhyNot, why_no_feed, why_not_each};
 use crate::{
@@ -216,7 +216,7 @@ impl Comparison<'_> {
             return None;
         }
         let effect = match (old, new) {
-            (Some(old), Some(new)) => match of_tier(old.get(TIER), new.get(TIER)) {
+            (Some(old), Some(new)) => match of_approval(old, new) {
                 Effect::Change if item.kind == ItemKind::Model => of_matching(old, new),
                 Effect::Change => of_rules(old.get(RULES), new.get(RULES)),
                 effect @ (Effect::Gain | Effect::Loss) => effect,
@@ -225,10 +225,11 @@ impl Comparison<'_> {
             (_, None) => self.of_presence(item, &self.holds, Effect::Loss),
         };
         let is_limit = |detail: &Detail| detail.field == RULES;
-        let is_elevated = details.iter().any(|detail| detail.field == TIER);
+        let is_approval =
+            matches!((old, new), (Some(old), Some(new)) if of_approval(old, new) != Effect::Change);
         let because = match effect {
             Effect::Gain | Effect::Loss
-                if is_kept(&details) && !is_elevated && details.iter().any(is_limit) =>
+                if is_kept(&details) && !is_approval && details.iter().any(is_limit) =>
             {
                 vec![limits_changed(old, new)]
             }
@@ -256,7 +257,7 @@ impl Comparison<'_> {
                     .collect()
             }
             Effect::Loss if new.is_some() => {
-                vec!["every call is denied: this release has no approvals".to_owned()]
+                vec!["a person must approve each call".to_owned()]
             }
             Effect::Loss => self.why_lost(item),
             Effect::Change => Vec::new(),
@@ -439,12 +440,14 @@ fn denied(why: &str) -> String {
     format!("{}: {why}", Code::ModelDeniedByPolicy)
 }
 
-/// Decides the effect of a tier. A tool that becomes Elevated is offered, and its calls are
-/// denied.
-fn of_tier(old: Option<&String>, new: Option<&String>) -> Effect {
-    let elevated =
-        |tier: Option<&String>| tier.is_some_and(|tier| Tier::parse(tier) == Some(Tier::Elevated));
-    match (elevated(old), elevated(new)) {
+/// Decides the effect of a tool's tier and of policies. Each call of an Elevated tool, or of one for which
+/// a policy asks, needs an approval.
+fn of_approval(old: &Facts, new: &Facts) -> Effect {
+    let is_needed = |facts: &Facts| {
+        let tier = facts.get(TIER).and_then(|tier| Tier::parse(tier));
+        tier == Some(Tier::Elevated) || facts.contains_key(APPROVAL)
+    };
+    match (is_needed(old), is_needed(new)) {
         (false, true) => Effect::Loss,
         (true, false) => Effect::Gain,
         (true, true) | (false, false) => Effect::Change,

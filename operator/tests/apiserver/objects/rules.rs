@@ -8,7 +8,10 @@ use std::path::Path;
 
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use serde_json::{Value, json};
-use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
+use toolcrib_crds::{
+    Agent, ClusterToolPolicy, ModelProvider, Surface, ToolApproval, ToolDecision, ToolDefaults,
+    ToolGrant,
+};
 
 use crate::support::harness::Harness;
 
@@ -42,6 +45,8 @@ async fn create(harness: &Harness, mut object: Value) -> Result<(), String> {
         "Agent" => ApiResource::erase::<Agent>(&()),
         "ModelProvider" => ApiResource::erase::<ModelProvider>(&()),
         "Surface" => ApiResource::erase::<Surface>(&()),
+        "ToolApproval" => ApiResource::erase::<ToolApproval>(&()),
+        "ToolDecision" => ApiResource::erase::<ToolDecision>(&()),
         "ToolDefaults" => ApiResource::erase::<ToolDefaults>(&()),
         "ToolGrant" => ApiResource::erase::<ToolGrant>(&()),
         "ClusterToolPolicy" => ApiResource::erase::<ClusterToolPolicy>(&()),

@@ -16,7 +16,10 @@ use serde_json::{Map, Value};
 use toolcrib_bounds::arguments::Arguments;
 use toolcrib_bounds::schema::keywords::{UnknownKeyword, keywords, other_type, unknown_keywords};
 use toolcrib_bounds::schema::{self, Rejection, Validator};
-use toolcrib_crds::{ArgumentRules, ConditionRule, Enforcement, RateRule, ToolGrantSpec, ToolRule};
+use toolcrib_crds::{
+    ApprovalRule, Approvers, ArgumentRules, ConditionRule, Enforcement, RateRule, ToolGrantSpec,
+    ToolRule,
+};
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{Condition, GrantRef, Rate, RawJson, Rule};
 use toolcrib_rules::expression::ExpressionFaultKind;
@@ -55,6 +58,8 @@ impl<'a> Window<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Conditions {
     pub rule: Rule,
+    /// Who may approve a call, in canonical form. The rule's digest covers it.
+    pub approval: Option<ApprovalRule>,
     read: ReadRule,
 }
 
@@ -73,6 +78,7 @@ impl Conditions {
             arguments,
             when,
             rate,
+            approval,
             enforcement,
         } = entry;
         let within = join(field, "arguments");
@@ -89,7 +95,7 @@ impl Conditions {
             Some(Enforcement::Enforce) | None => false,
         };
         let rule = Rule {
-            approval: false,
+            approval: approval.is_some(),
             arguments: limits.arguments,
             audit: is_audit,
             digest: String::new(),
@@ -100,7 +106,7 @@ impl Conditions {
             rate,
             when,
         };
-        let conditions = Self::new(rule, field)?;
+        let conditions = Self::new(rule, approval.as_ref().map(in_order), field)?;
         let checked = conditions.schema_is_valid();
         checked.map_err(|finding| finding.within(&within))?;
         Ok(conditions)
@@ -132,11 +138,11 @@ impl Conditions {
             rate: Vec::new(),
             when: Vec::new(),
         };
-        Self::new(rule, "")
+        Self::new(rule, None, "")
     }
 
-    fn new(mut rule: Rule, field: &str) -> Result<Self, Finding> {
-        rule.digest = digest(&rule);
+    fn new(mut rule: Rule, approval: Option<ApprovalRule>, field: &str) -> Result<Self, Finding> {
+        rule.digest = digest(&rule, approval.as_ref());
         let read = ReadRule::read(&rule).map_err(|defect| {
             let message = defect.to_string();
             let is_begin = |text: &String| rule.not_before.as_ref() == Some(text);
@@ -158,7 +164,11 @@ impl Conditions {
             };
             Finding::new(field, code, message)
         })?;
-        Ok(Self { rule, read })
+        Ok(Self {
+            rule,
+            approval,
+            read,
+        })
     }
 
     /// Checks the conditions by themselves. The finding's field is relative to `arguments`.
@@ -416,13 +426,30 @@ fn normalized(value: &RawJson, field: &str) -> Result<RawJson, Finding> {
     Ok(RawJson::from_text(text.text).expect("normalized text is JSON"))
 }
 
+/// Returns the approvers in canonical form, so that equal ones have equal digests.
+fn in_order(approval: &ApprovalRule) -> ApprovalRule {
+    let ApprovalRule { approvers, minimum } = approval;
+    let sorted = |names: &[String]| {
+        let names: BTreeSet<&String> = names.iter().collect();
+        names.into_iter().cloned().collect()
+    };
+    let named = approvers.as_ref().filter(|it| !it.is_anybody());
+    ApprovalRule {
+        approvers: named.map(|Approvers { users, groups }| Approvers {
+            users: sorted(users),
+            groups: sorted(groups),
+        }),
+        minimum: minimum.filter(|most| *most > 1),
+    }
+}
+
 /// Returns the digest of the conditions: of everything that decides about a call, and of nothing
-/// else.
-fn digest(rule: &Rule) -> String {
+/// else. Who may approve is a part of it, so a question to persons of before is not answered by others.
+fn digest(rule: &Rule, approvers: Option<&ApprovalRule>) -> String {
     #[derive(Serialize)]
     struct DigestInput<'a> {
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        approval: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        approval: Option<&'a ApprovalRule>,
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: &'a Option<RawJson>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -440,7 +467,8 @@ fn digest(rule: &Rule) -> String {
         when: Vec<&'a str>,
     }
     let Rule {
-        approval,
+        // Whether there are `approvers`.
+        approval: _,
         arguments,
         audit,
         digest: _,
@@ -452,7 +480,7 @@ fn digest(rule: &Rule) -> String {
         when,
     } = rule;
     let text = canonical(&DigestInput {
-        approval: *approval,
+        approval: approvers,
         arguments,
         audit: *audit,
         not_after,

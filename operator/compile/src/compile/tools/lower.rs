@@ -3,16 +3,18 @@
 use crate::names::feed_name;
 use std::collections::BTreeMap;
 
+use toolcrib_crds::PolicyRequirement;
 use toolcrib_manifest::{
     Execution, Feed, FeedAuth, GrantRef, Tier, Tool, ToolExtension, Transport,
 };
 
 use super::offer::Offer;
-use super::rules::{LiftedLimits, MAX_RULES, ToolEntry, ToolRules};
+use super::rules::{LiftedLimits, MAX_RULES, ToolEntry, ToolRules, requires_approval};
 use crate::canonical::digest::entry_digest;
 use crate::compilation::{FeedSummary, GrantSource, ToolSummary};
-use crate::compile::authority::policies::Policies;
+use crate::compile::authority::conditions::Conditions;
 use crate::compile::authority::policies::surfaces::TrialFinding;
+use crate::compile::authority::policies::{Policies, PolicyName};
 use crate::compile::authority::{ALL, Rule, Verb};
 use crate::compile::credential::{self, Credential, CredentialError};
 use crate::compile::reach::Reach;
@@ -94,12 +96,8 @@ pub(crate) fn tools<'r>(
                 work.withhold(canonical, finding.code, why);
             }
             Ok((described, tier, execution)) => {
-                if tier == Tier::Elevated {
-                    let on_agent = Subject::new(Kind::Agent, agent);
-                    let on_grant = Subject::new(grant.kind, &grant.key);
-                    needs_approval("spec.surfaces", &canonical).report(&on_agent, &mut work.found);
-                    needs_approval("spec.tools", &canonical).report(&on_grant, &mut work.found);
-                }
+                let approval = policies.approval_of(name, described, tier);
+                report_approval(agent, &grant, &canonical, tier, &approval, work);
                 if rules.are_incomplete() {
                     let message = too_many_rules(&canonical);
                     let on_agent = Subject::new(Kind::Agent, agent);
@@ -119,6 +117,7 @@ pub(crate) fn tools<'r>(
                     grant,
                     &credential,
                     reach,
+                    approval,
                 );
                 tool.extension.would_deny = would_deny.first().cloned();
                 summary.would_deny = would_deny;
@@ -264,7 +263,7 @@ fn matched_names<'n, 'r: 'n>(
             }
         };
         let is_unconditional = conditions.rule.is_unconditional();
-        let this = (&rule.source, &conditions.rule);
+        let this = (&rule.source, conditions);
         let mut given: Vec<&str> = Vec::new();
         if rule.allows_all() && is_unconditional {
             if everything.is_none_or(|(first, _)| this.0 < first.0) {
@@ -313,7 +312,7 @@ fn matched_names<'n, 'r: 'n>(
             if rule.source < matched.first {
                 matched.first = rule.source.clone();
             }
-            matched.rules.add(rule.source.kind, &conditions.rule);
+            matched.rules.add(rule.source.kind, conditions);
         }
     }
     if let Some((this, offer)) = everything {
@@ -322,7 +321,7 @@ fn matched_names<'n, 'r: 'n>(
             *first = first_of(*first, this);
         }
     }
-    for (name, (source, rule)) in unconditional {
+    for (name, (source, conditions)) in unconditional {
         let matched = names.entry(name).or_insert_with(|| MatchedRules {
             first: source.clone(),
             rules: ToolRules::default(),
@@ -330,7 +329,7 @@ fn matched_names<'n, 'r: 'n>(
         if *source < matched.first {
             matched.first = source.clone();
         }
-        matched.rules.add(source.kind, rule);
+        matched.rules.add(source.kind, conditions);
     }
     for (name, (code, message)) in unsuited {
         if !names.contains_key(name) {
@@ -341,7 +340,7 @@ fn matched_names<'n, 'r: 'n>(
 }
 
 /// A rule without conditions, and its object.
-type Unconditional<'r> = (&'r GrantSource, &'r toolcrib_manifest::Rule);
+type Unconditional<'r> = (&'r GrantSource, &'r Conditions);
 
 /// Returns the rule whose object is the first in name order.
 fn first_of<'r>(one: Unconditional<'r>, other: Unconditional<'r>) -> Unconditional<'r> {
@@ -413,7 +412,7 @@ fn within_maximum(tier: Tier, max_tier: Tier) -> Result<(), Finding> {
         return Ok(());
     }
     let denied = match tier {
-        Tier::Elevated => ", to have it offered with every call denied",
+        Tier::Elevated => ", and a person must then approve each call",
         Tier::ReadOnly | Tier::Workspace | Tier::System => "",
     };
     let name = tier.name();
@@ -471,9 +470,36 @@ pub(crate) fn needs_approval(field: &str, tool: &str) -> Finding {
         field,
         Code::NeedsApproval,
         format!(
-            "{tool} is Elevated: it is offered, and every call is denied, since this release has no approvals; if it is not that dangerous, its surface's owner can lower it in spec.tiers"
+            "{tool} is Elevated, so a person must approve each call: give people in this namespace the chart's role for approvers; or, if the tool is not that dangerous, its surface's owner can lower it in spec.tiers"
         ),
     )
+}
+
+/// Reports a tool that needs approvals although its grants need not ask for them.
+fn report_approval(
+    agent: &ObjectRef,
+    grant: &GrantSource,
+    tool: &str,
+    tier: Tier,
+    policies: &[PolicyRequirement],
+    work: &mut Work,
+) {
+    let on_agent = Subject::new(Kind::Agent, agent);
+    let on_grant = Subject::new(grant.kind, &grant.key);
+    if tier == Tier::Elevated {
+        needs_approval("spec.surfaces", tool).report(&on_agent, &mut work.found);
+        needs_approval("spec.tools", tool).report(&on_grant, &mut work.found);
+        return;
+    }
+    let Some(first) = policies.first() else {
+        return;
+    };
+    let message = format!(
+        "a person must approve each call of {tool}, since {} asks for it (spec.requireApproval): give people in this namespace the chart's role for approvers, or ask an admin of the cluster to change the policy",
+        PolicyName(&first.policy)
+    );
+    let found = &mut work.found;
+    found.add(&on_agent, "spec.surfaces", Code::NeedsApproval, message);
 }
 
 /// Reports the policies that would deny a tool or feed of the agent, and returns their names.
@@ -517,6 +543,7 @@ fn lower(
     grant: GrantSource,
     credential: &Credential,
     reach: &Reach<'_>,
+    approval: Vec<PolicyRequirement>,
 ) -> (Tool, ToolSummary) {
     let mut tool = Tool {
         name,
@@ -525,7 +552,7 @@ fn lower(
         annotations: described.annotations.clone(),
         execution,
         extension: ToolExtension {
-            approval: Vec::new(),
+            approval: approval.iter().map(|it| it.policy.clone()).collect(),
             requires: Vec::new(),
             rules: Vec::new(),
             tier: Some(tier.name().to_owned()),
@@ -539,6 +566,9 @@ fn lower(
             foreign: reach.foreign,
         },
     };
+    if !approval.is_empty() {
+        requires_approval(&mut tool.extension);
+    }
     let digest = entry_digest(&tool);
     tool.extension.entry_digest = Some(digest.clone());
     let summary = ToolSummary {
@@ -551,6 +581,7 @@ fn lower(
         entry_digest: digest,
         limits: None,
         rules: Vec::new(),
+        approval,
         would_deny: Vec::new(),
     };
     (tool, summary)

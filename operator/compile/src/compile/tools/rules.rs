@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use toolcrib_manifest::{Rule, Tool, names};
+use toolcrib_manifest::{Rule, Tool, ToolExtension, names};
 
 use crate::compilation::limits::{limits, limits_of};
 use crate::compilation::{GrantSource, RuleSummary};
+use crate::compile::authority::conditions::Conditions;
 use crate::{Kind, ObjectRef, ToolSummary};
 
 /// One tool of the files, and its summary for status.
@@ -48,14 +49,14 @@ pub(crate) struct LiftedLimits {
 /// The rules that give one tool: one for each grant and digest, at most [`MAX_RULES`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ToolRules<'r> {
-    kept: BTreeMap<Rank<'r>, (Kind, &'r Rule)>,
+    kept: BTreeMap<Rank<'r>, (Kind, &'r Conditions)>,
     dropped: bool,
 }
 
 impl<'r> ToolRules<'r> {
     /// Adds a rule of an object of this kind.
-    pub fn add(&mut self, kind: Kind, rule: &'r Rule) {
-        self.kept.insert(rank(rule), (kind, rule));
+    pub fn add(&mut self, kind: Kind, conditions: &'r Conditions) {
+        self.kept.insert(rank(&conditions.rule), (kind, conditions));
         if self.kept.len() > MAX_RULES {
             self.kept.pop_last();
             self.dropped = true;
@@ -76,8 +77,8 @@ impl<'r> ToolRules<'r> {
         }
         let of = |is_audit: bool| {
             let mut kept = self.kept.values();
-            let (kind, rule) = kept.find(|(_, rule)| rule.audit == is_audit)?;
-            Some(object_of(*kind, rule))
+            let (kind, kept) = kept.find(|(_, it)| it.rule.audit == is_audit)?;
+            Some(object_of(*kind, &kept.rule))
         };
         let (audit, enforced) = (of(true)?, of(false)?);
         (audit != enforced).then_some(LiftedLimits { audit, enforced })
@@ -85,11 +86,13 @@ impl<'r> ToolRules<'r> {
 
     fn have_unconditional(&self) -> bool {
         let first = self.kept.values().next();
-        first.is_some_and(|(_, rule)| rule.is_unconditional())
+        first.is_some_and(|(_, it)| it.rule.is_unconditional())
     }
 
     fn have_conditions(&self) -> bool {
-        self.kept.values().any(|(_, rule)| !rule.is_unconditional())
+        self.kept
+            .values()
+            .any(|(_, it)| !it.rule.is_unconditional())
     }
 }
 
@@ -127,16 +130,22 @@ pub(crate) fn write(entries: &mut Vec<ToolEntry<'_>>) -> Vec<(String, bool)> {
         if !entry.rules.have_unconditional() {
             extension.requires.push(names::RULES.to_owned());
         }
-        let any = |has: fn(&Rule) -> bool| entry.rules.kept.values().any(|(_, rule)| has(rule));
+        let any = |has: fn(&Rule) -> bool| entry.rules.kept.values().any(|(_, it)| has(&it.rule));
         if any(|rule| !rule.when.is_empty()) {
             extension.requires.push(names::WHEN.to_owned());
         }
         if any(|rule| !rule.rate.is_empty()) {
             extension.requires.push(names::RATES.to_owned());
         }
-        let mut rules: Vec<(Kind, &Rule)> = entry.rules.kept.values().copied().collect();
-        rules.sort_by_key(|(_, rule)| (&rule.grant.namespace, &rule.grant.name, &rule.digest));
-        extension.rules = rules.iter().map(|(_, rule)| (*rule).clone()).collect();
+        if any(|rule| rule.approval) {
+            requires_approval(extension);
+        }
+        let mut rules: Vec<(Kind, &Conditions)> = entry.rules.kept.values().copied().collect();
+        rules.sort_by_key(|(_, it)| {
+            let rule = &it.rule;
+            (&rule.grant.namespace, &rule.grant.name, &rule.digest)
+        });
+        extension.rules = rules.iter().map(|(_, it)| it.rule.clone()).collect();
         let summary = &mut entry.summary;
         summary.rules = rules.into_iter().map(summary_of).collect();
         summary.limits = limits(&entry.tool);
@@ -151,13 +160,23 @@ fn object_of(kind: Kind, rule: &Rule) -> GrantSource {
     }
 }
 
-fn summary_of((kind, rule): (Kind, &Rule)) -> RuleSummary {
+/// Adds the requirement to a tool that needs approvals, once.
+pub(crate) fn requires_approval(extension: &mut ToolExtension) {
+    let name = names::APPROVAL;
+    if !extension.requires.iter().any(|it| it == name) {
+        extension.requires.push(name.to_owned());
+    }
+}
+
+fn summary_of((kind, conditions): (Kind, &Conditions)) -> RuleSummary {
+    let rule = &conditions.rule;
     RuleSummary {
         grant: object_of(kind, rule),
         digest: rule.digest.clone(),
         limits: limits_of(rule),
         not_before: rule.not_before.clone(),
         not_after: rule.not_after.clone(),
+        approval: conditions.approval.clone(),
     }
 }
 

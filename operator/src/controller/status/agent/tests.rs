@@ -242,6 +242,7 @@ fn tools_that_were_never_written_are_withheld_and_counted() {
         surface: ObjectRef::new("pond", "reed"),
         entry_digest: String::new(),
         rules: Vec::new(),
+        approval: Vec::new(),
         would_deny: Vec::new(),
         tier: toolcrib_manifest::Tier::ReadOnly,
         read_only: true,

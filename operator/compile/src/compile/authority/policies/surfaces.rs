@@ -1,11 +1,13 @@
 //! The restrictions of one surface by policies: the tools and feeds that enforced policies
-//! withhold, and those that policies under trial would withhold.
+//! withhold, those that policies under trial would withhold, and the tools whose calls need an approval.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use toolcrib_bounds::glob;
-use toolcrib_crds::{ClusterToolPolicySpec, DenyRule};
+use toolcrib_crds::{
+    ApprovalRule, ClusterToolPolicySpec, DenyRule, PolicyRequirement, RequireApproval,
+};
 use toolcrib_manifest::{ClusterDomain, Tier};
 
 use super::{Policies, PolicyName};
@@ -45,12 +47,15 @@ impl Policies {
         };
         let restriction = |(policy, spec): (PolicyName<'p>, &'p ClusterToolPolicySpec)| {
             let denied = spec.deny.iter().enumerate();
+            let asked = spec.require_approval.as_ref();
             let restriction = Restriction {
                 policy,
                 denied: denied.filter(|(_, rule)| concerns(rule)).collect(),
-                max_tier: spec.max_tier.map(|tier| MaxTier {
-                    most: tier.into(),
-                    is_believed: believes(objects, spec, &key.namespace),
+                max_tier: spec.max_tier.map(Tier::from),
+                is_believed: believes(objects, spec, &key.namespace),
+                approval: asked.map(|asked| Approval {
+                    asked,
+                    tools: asked.tools.iter().filter(|rule| concerns(rule)).collect(),
                 }),
             };
             (spec.is_tried_out(), restriction)
@@ -82,13 +87,17 @@ struct Restriction<'p> {
     policy: PolicyName<'p>,
     /// The rules that name the surface or its host, each with its index in the policy.
     denied: Vec<(usize, &'p DenyRule)>,
-    max_tier: Option<MaxTier>,
-}
-
-struct MaxTier {
-    most: Tier,
+    max_tier: Option<Tier>,
     /// Whether the policy trusts the tiers that the surface's owner declares.
     is_believed: bool,
+    approval: Option<Approval<'p>>,
+}
+
+/// The calls of one surface for which a policy asks for an approval.
+struct Approval<'p> {
+    asked: &'p RequireApproval,
+    /// The rules that name the surface or its host.
+    tools: Vec<&'p DenyRule>,
 }
 
 /// A tool or feed that a policy would withhold if it were not tried out.
@@ -123,6 +132,32 @@ impl<'p> SurfacePolicies<'p> {
         all(&self.tried_out, |it| {
             it.of_tool(namespace, name, described, tier)
         })
+    }
+
+    /// Returns the policies that ask for an approval of each call of the tool, in name order.
+    pub fn approval_of(
+        &self,
+        name: &str,
+        described: &DescribedTool,
+        tier: Tier,
+    ) -> Vec<PolicyRequirement> {
+        let asking = self.enforced.iter().filter_map(|restriction| {
+            let approval = restriction.approval.as_ref()?;
+            let counted = restriction.counted_tier(described, tier);
+            let mut tiers = approval.asked.tiers.iter();
+            let asks = tiers.any(|asked| Tier::from(*asked) == counted)
+                || approval.tools.iter().any(|rule| names_tool(rule, name));
+            asks.then(|| PolicyRequirement {
+                policy: restriction.policy.0.to_owned(),
+                approval: ApprovalRule {
+                    approvers: approval.asked.approvers.clone(),
+                    minimum: approval.asked.minimum,
+                },
+            })
+        });
+        let mut asking: Vec<PolicyRequirement> = asking.collect();
+        asking.sort();
+        asking
     }
 
     /// True if a policy denies the whole surface: the agent must neither know nor reach it.
@@ -180,21 +215,17 @@ impl Restriction<'_> {
         described: &DescribedTool,
         tier: Tier,
     ) -> Option<String> {
-        let names = |rule: &DenyRule| {
-            let mut tools = rule.tools.iter();
-            rule.tools.is_empty() || tools.any(|it| glob::matches(it, name))
-        };
         let policy = self.policy;
-        self.denied(names).or_else(|| {
-            let MaxTier { most, is_believed } = self.max_tier.as_ref()?;
-            let is_raised = !is_believed && !is_read_over_http(described);
+        let denied = self.denied(|rule| names_tool(rule, name));
+        denied.or_else(|| {
+            let most = self.max_tier.as_ref()?;
             if tier > *most {
                 Some(format!(
                     "is {}, above the maxTier {} of {policy}",
                     tier.name(),
                     most.name()
                 ))
-            } else if is_raised && Tier::System > *most {
+            } else if self.counted_tier(described, tier) > *most {
                 Some(format!(
                     "counts as System, above the maxTier {} of {policy}, which does not believe tiers of namespace {namespace} (spec.trustTiersOf)",
                     most.name(),
@@ -205,6 +236,15 @@ impl Restriction<'_> {
         })
     }
 
+    /// Returns the tier that the tool has for this policy: at least System if its owner's word is not
+    /// believed.
+    fn counted_tier(&self, described: &DescribedTool, tier: Tier) -> Tier {
+        match self.is_believed || is_read_over_http(described) {
+            true => tier,
+            false => tier.max(Tier::System),
+        }
+    }
+
     fn of_feeds(&self) -> Option<String> {
         self.denied(|rule| rule.tools.is_empty())
     }
@@ -213,6 +253,11 @@ impl Restriction<'_> {
         let (index, _) = self.denied.iter().find(|(_, rule)| names(rule))?;
         Some(format!("is denied by {} (spec.deny[{index}])", self.policy))
     }
+}
+
+fn names_tool(rule: &DenyRule, name: &str) -> bool {
+    let mut tools = rule.tools.iter();
+    rule.tools.is_empty() || tools.any(|it| glob::matches(it, name))
 }
 
 /// The names and addresses to which a surface's address may lead.
