@@ -1,7 +1,8 @@
-//! The chart: its values, its alerts, its role for responders, its refresh hints, and the
-//! labels that grants select by.
+//! The chart: its values, its alerts, its role for responders, its refresh hints, the labels that grants
+//! select by, and who writes approvals and decisions.
 
 mod alerts;
+mod approvals;
 mod hints;
 mod responder;
 mod selectors;

@@ -11,12 +11,19 @@ use super::harness::Harness;
 
 /// A client that impersonates a user.
 pub async fn as_user(user: &str) -> Client {
+    as_member(user, &[]).await
+}
+
+/// A client that impersonates a user who is in these groups.
+pub async fn as_member(user: &str, groups: &[&str]) -> Client {
     let path = std::env::var("TOOLCRIB_TEST_KUBECONFIG").expect("a kubeconfig");
     let kubeconfig = Kubeconfig::read_from(path).expect("kubeconfig");
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .expect("config");
     config.auth_info.impersonate = Some(user.to_owned());
+    let groups = groups.iter().map(|group| (*group).to_owned());
+    config.auth_info.impersonate_groups = Some(groups.collect());
     Client::try_from(config).expect("client")
 }
 

@@ -1,6 +1,7 @@
 //! A controller in this process, other users, a client that loses messages, and pods without a node.
 
 pub mod accounts;
+pub mod approvals;
 pub mod faults;
 pub mod harness;
 pub mod outcome;

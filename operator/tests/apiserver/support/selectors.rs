@@ -60,7 +60,7 @@ fn rights(system: &str) -> Vec<Value> {
     let mut rules = rules_of("ClusterRole");
     rules.push(json!({"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}));
     let own = rules_of("Role");
-    assert_eq!(own.len(), 1, "one rule on Toolcrib's kinds");
+    assert_eq!(own.len(), 2, "rules on Toolcrib's kinds: {own:?}");
     let mut bound = binding("", ACCOUNT, "toolcrib-test-controller");
     bound["kind"] = "ClusterRoleBinding".into();
     bound["metadata"] = json!({"name": "toolcrib-test-controller"});
