@@ -35,7 +35,7 @@ pub use decode::{
 };
 pub use definitions::{GROUP, VERSION, definitions};
 pub use fields::agent_selector::{AgentSelector, LabelExpression};
-pub use fields::approval::{ApprovalRule, Approvers};
+pub use fields::approval::{ApprovalRule, Approvers, ObjectIdentity};
 pub use fields::arguments::ArgumentRules;
 pub use fields::authority::{
     ConditionRule, Enforcement, FeedRule, RateRule, SurfaceName, ToolRule,
@@ -65,8 +65,8 @@ pub use kinds::surface::{
     SurfaceSpec, SurfaceStatus,
 };
 pub use kinds::tool_approval::{
-    ApprovalPhase, CountedDecision, GrantKind, ObjectIdentity, PolicyRequirement, RuleRequirement,
-    ToolApproval, ToolApprovalSpec, ToolApprovalStatus,
+    ApprovalPhase, CountedDecision, GrantKind, PolicyRequirement, RuleRequirement, ToolApproval,
+    ToolApprovalSpec, ToolApprovalStatus,
 };
 pub use kinds::tool_decision::{
     DecisionVerdict, ToolDecision, ToolDecisionSpec, ToolDecisionStatus, UserIdentity,

@@ -1,4 +1,5 @@
-//! Who may approve a call: in grants, in policies, and in a ToolApproval.
+//! Who may approve a call: in grants, in policies, and in a ToolApproval; and how a ToolApproval and a
+//! ToolDecision name other objects.
 
 use kube::KubeSchema;
 use kube::core::Rule;
@@ -49,4 +50,18 @@ pub struct ApprovalRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 8))]
     pub minimum: Option<u32>,
+}
+
+/// An object of this namespace by name and uid.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectIdentity {
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Uid of the object.
+    #[schemars(length(min = 1, max = 64))]
+    pub uid: String,
 }

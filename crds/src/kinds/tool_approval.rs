@@ -8,7 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ApprovalRule, DecisionVerdict, Tier};
+use crate::{ApprovalRule, DecisionVerdict, ObjectIdentity, Tier};
 
 /// One exact call of an agent that runs only if persons approve it. The agent's mediator asks, the
 /// controller creates the object, and persons create ToolDecisions for it.
@@ -83,20 +83,6 @@ pub struct ToolApprovalSpec {
     #[serde(rename = "requestID")]
     #[schemars(length(min = 1, max = 64))]
     pub request_id: String,
-}
-
-/// An object of this namespace by name and uid.
-#[derive(
-    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "camelCase")]
-pub struct ObjectIdentity {
-    /// Name of the object.
-    #[schemars(length(min = 1, max = 253))]
-    pub name: String,
-    /// Uid of the object.
-    #[schemars(length(min = 1, max = 64))]
-    pub uid: String,
 }
 
 /// A rule of a grant that asks for an approval.
