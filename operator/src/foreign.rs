@@ -14,7 +14,7 @@ use toolcrib_manifest::Usage;
 
 use crate::link::rates::RateSums;
 use crate::link::reports::{Reports, Sender};
-use crate::link::serve;
+use crate::link::request;
 use crate::objects::decode::DecodedObject;
 use crate::webhook;
 
@@ -65,7 +65,7 @@ pub fn validate(body: &[u8]) -> Option<String> {
 /// Decodes a mediator's report and merges it into those of the agent. Returns the usage in the
 /// agent's status; `None` if it is not a report.
 pub fn report(body: &[u8]) -> Option<u64> {
-    let up = serve::decoded(body)?;
+    let up = request::decoded(body)?;
     let sender = Sender {
         uid: "u-7".to_owned(),
         pod: "otter-0".to_owned(),

@@ -5,6 +5,7 @@
 //! Decisions are made in `toolcrib-compile` or in functions without IO; the code that talks to the
 //! API server is thin.
 
+mod approvals;
 pub mod certificates;
 pub mod claw;
 pub mod cluster_args;

@@ -1,4 +1,4 @@
-//! The leader's tasks: label its pod, rotate certificates, serve the link, reconcile.
+//! The leader's tasks: label its pod, rotate certificates, serve the link, reconcile, write approvals.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -22,6 +22,9 @@ use toolcrib_bounds::cut;
 use toolcrib_compile::{Key, Kind, ObjectRef, Role, names};
 use toolcrib_serve::{Tls, bind};
 
+use super::approvals;
+use super::approvals::ask::Questions;
+use super::approvals::check::Checker;
 use super::context::Context;
 use super::dependents::affected::{WatchedObject, everything};
 use super::label_check;
@@ -81,6 +84,7 @@ pub async fn lead(
     begin_agents(context);
     label_check::begin(context).await;
     context.queue.open();
+    context.approval_queue.open();
     context.leadership.set(true);
     // Before any compilation. Later suspensions are published when their events arrive.
     for agent in context.stores.agents.all() {
@@ -89,6 +93,7 @@ pub async fn lead(
         }
     }
     context.queue.add_all(everything(&context.stores));
+    context.queue_approvals(context.approvals.all());
 
     if context.dns().name_servers.is_empty() {
         tracing::error!(
@@ -97,11 +102,13 @@ pub async fn lead(
             names::DNS_SERVICE,
         );
     }
-    serve_link(context, parts, started).await?;
+    let checker = Arc::<Checker>::default();
+    serve_link(context, parts, started, &checker).await?;
     serve_claw_api(context, parts).await?;
     // The link is ready, so the Service may send mediators to this pod.
     label(context).await;
     spawn_loops(context, parts);
+    approvals::spawn(context, parts, checker);
     match parts.join_next().await {
         Some(Ok(error)) => Err(error),
         Some(Err(error)) => Err(anyhow::Error::new(error).context("a task of the leader ended")),
@@ -158,12 +165,15 @@ async fn serve_link(
     context: &Arc<Context>,
     parts: &mut JoinSet<anyhow::Error>,
     started: Timestamp,
+    checker: &Arc<Checker>,
 ) -> anyhow::Result<()> {
     let address = context.settings.link_listen;
     let listener = bind(address)
         .await
         .with_context(|| format!("--link-listen {address}"))?;
     let status = Arc::clone(context);
+    let questions = Questions::new(Arc::clone(context), Arc::clone(checker));
+    let questions = Arc::new(questions);
     let link = Link {
         leadership: Arc::clone(&context.leadership),
         stores: context.stores.clone(),
@@ -171,7 +181,15 @@ async fn serve_link(
         metrics: context.metrics.clone(),
         reviewer: Reviewer::new(context.client.clone()),
         started,
-        on_report: Box::new(move |agent, change| reported(&status, agent, change)),
+        approvals: Arc::clone(&context.approvals),
+        on_report: Box::new(move |agent, change, approvals| {
+            reported(&status, agent, change);
+            status.queue_approvals(approvals);
+        }),
+        ask: Box::new(move |asker, question| {
+            let questions = Arc::clone(&questions);
+            async move { questions.ask(&asker, &question).await }.boxed()
+        }),
     };
     spawn_listener(
         certificate(context),

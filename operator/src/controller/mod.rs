@@ -5,11 +5,13 @@
 //! work); [`snapshot`] (the input of a compilation); [`status`] (its content); [`mod@write`] (compiled
 //! objects and Events); [`hints`] (planned refreshes of pods); [`selectors`] (whether grants may select
 //! agents); [`reconcile`] (one piece of work); [`refresh`] (sends the hints); [`label_check`] (asks
-//! whether the API server protects labels); [`leader`] (the leader's tasks); [`health`].
+//! whether the API server protects labels); [`approvals`] (persons decide about calls); [`leader`] (the
+//! leader's tasks); [`health`].
 //!
 //! Invariants: nothing is compiled or written before every watch has listed; only the leader
 //! writes; a reconcile without changes writes nothing; an object that cannot be decoded affects no other.
 
+mod approvals;
 mod context;
 mod dependents;
 mod health;
@@ -77,6 +79,7 @@ pub async fn run(
 
     let mut parts = JoinSet::new();
     watches::start(&context, &mut parts);
+    approvals::watch::start(&context, &mut parts);
     let routes = health::router(Arc::clone(&context));
     parts.spawn(async move {
         serve(health, Plain, routes, STATUS, pending(), Duration::ZERO).await;

@@ -443,7 +443,7 @@ mod tests {
 
         fn answer(&self) -> Option<LinkDown> {
             let receiver = self.context.link.subscribe(&otter(), true);
-            let body = receiver.borrow().as_ref()?.body(&OtherPods::default());
+            let body = receiver.borrow().as_ref()?.body(&OtherPods::default(), &[]);
             Some(serde_json::from_slice(&body).expect("a mediator reads it"))
         }
     }

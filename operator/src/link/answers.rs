@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use toolcrib_compile::{ObjectRef, takes_away};
-use toolcrib_manifest::{AgentPresence, BudgetUse, LinkAllowlist, RateUse, Want};
+use toolcrib_manifest::{AgentPresence, BudgetUse, Decision, LinkAllowlist, RateUse, Want};
 
 use crate::compressed::CompressedText;
 
@@ -95,6 +95,8 @@ struct EncodedLinkDown<'a> {
     budgets: &'a [BudgetUse],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     rates: &'a [RateUse],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    decisions: &'a [Decision],
 }
 
 /// What the agent's pods but the receiver of an answer have used, as far as they have reported it.
@@ -106,7 +108,7 @@ pub struct OtherPods {
 
 impl LinkAnswer {
     /// Returns the body of the response to one pod.
-    pub fn body(&self, others: &OtherPods) -> Vec<u8> {
+    pub fn body(&self, others: &OtherPods, decisions: &[Decision]) -> Vec<u8> {
         let allowlist = self.access.allowlist();
         let down = EncodedLinkDown {
             seq: self.seq,
@@ -121,6 +123,7 @@ impl LinkAnswer {
             },
             budgets: &others.budgets,
             rates: &others.rates,
+            decisions,
         };
         serde_json::to_vec(&down).expect("strings and numbers are JSON")
     }
@@ -277,7 +280,7 @@ mod tests {
     }
 
     fn down(receiver: &watch::Receiver<LatestAnswer>) -> Option<LinkDown> {
-        let body = receiver.borrow().as_ref()?.body(&OtherPods::default());
+        let body = receiver.borrow().as_ref()?.body(&OtherPods::default(), &[]);
         Some(serde_json::from_slice(&body).expect("a mediator decodes the answer"))
     }
 

@@ -19,13 +19,15 @@ use super::dependents::Dependents;
 use super::hints::Hints;
 use super::queue::Queue;
 use super::queue::pending_since::PendingSince;
-use super::queue::work::{Work, WorkKind};
+use super::queue::work::{ApprovalWork, Work, WorkKind};
 use super::selectors::Selectors;
 use super::settings::Settings;
 use super::snapshot::content_cache::ContentCache;
 use super::snapshot::dns;
 use super::write::apply::AppliedState;
 use super::write::events::Events;
+use crate::approvals::askers::Askers;
+use crate::approvals::state::Approvals;
 use crate::certificates::leader::LeaderCertificate;
 use crate::claw::tokens::Tokens;
 use crate::leadership::Leadership;
@@ -51,6 +53,8 @@ pub struct Context {
     pub leadership: Arc<Leadership>,
     pub certificate: Arc<LeaderCertificate>,
     pub link: Arc<Link>,
+    pub approvals: Arc<Approvals>,
+    pub approval_queue: Queue<ApprovalWork>,
     /// The tokens for claw-api.
     pub tokens: Arc<Tokens>,
     /// The times of events, from which the duration of revocations is measured.
@@ -62,6 +66,9 @@ pub struct Context {
     memory: Mutex<Memory>,
 }
 
+/// Why an agent's calls cannot be approved.
+const SUSPENDED: &str = "the agent is suspended";
+const DELETED: &str = "the agent is deleted";
 /// Most concurrent compilations.
 const COMPILATIONS: usize = 2;
 
@@ -79,6 +86,8 @@ impl Context {
             leadership: Arc::new(Leadership::new(metrics.leader.clone())),
             certificate: Arc::default(),
             link: Arc::new(Link::new(metrics.clone())),
+            approvals: Arc::new(Approvals::new(metrics.approvals_pending.clone())),
+            approval_queue: Queue::default(),
             tokens: Arc::default(),
             metrics,
             pending_since: PendingSince::default(),
@@ -118,15 +127,36 @@ impl Context {
         access: Access<&LinkAllowlist>,
         since: Option<Instant>,
     ) {
-        if !matches!(access, Access::Allowed(_)) {
-            // The operator's own tools count too.
-            self.tokens.forget(agent);
+        match access {
+            Access::Allowed(_) => {}
+            Access::Suspended => self.withdraw(agent, SUSPENDED),
+            Access::Deleted => self.withdraw(agent, DELETED),
         }
         let is_suspended = || self.is_suspended(agent);
         if self.link.publish(agent, access, is_suspended, since) {
             let mut memory = self.memory();
             memory.agents.entry(agent.clone()).or_default().gives = true;
         }
+    }
+
+    /// Ends what mediators do not hear of by the allowlist: the tokens for the operator's own tools, and
+    /// questions to persons.
+    fn withdraw(&self, agent: &ObjectRef, why: &'static str) {
+        self.tokens.forget(agent);
+        self.set_askers(agent, Askers::none(why));
+    }
+
+    /// Sets who may approve the calls of an agent, as it is compiled now.
+    pub fn set_askers(&self, agent: &ObjectRef, askers: Askers) {
+        let suspended = self.is_suspended(agent).then(|| Askers::none(SUSPENDED));
+        self.approvals
+            .set_askers(agent, suspended.unwrap_or(askers));
+        self.queue_approvals(self.approvals.open_of(agent));
+    }
+
+    pub fn queue_approvals(&self, approvals: impl IntoIterator<Item = ObjectRef>) {
+        let work = approvals.into_iter().map(ApprovalWork);
+        self.approval_queue.add_all(work);
     }
 
     /// Whether the Agent is suspended, by itself or by a policy, as the watches have delivered them.
@@ -146,6 +176,8 @@ impl Context {
     pub fn resign(&self) {
         self.leadership.set(false);
         self.link.end();
+        self.approvals.end();
+        self.approval_queue.close();
         self.queue.close();
     }
 
@@ -158,6 +190,7 @@ impl Context {
         self.dependents.clear();
         self.tokens.begin([]);
         self.link.begin(self.leadership.first_number());
+        self.approvals.begin();
     }
 
     /// The link's configuration in compiled files; `None` until there are certificates.
@@ -256,11 +289,14 @@ impl Context {
             kind if kind == Pod::kind(&()) => {
                 if let Some(uid) = change.old.as_ref().and_then(|pod| pod.id().uid) {
                     self.link.pod_gone(uid);
+                    self.queue_approvals(self.approvals.pod_gone(uid));
                 }
             }
             "Agent" => {
                 self.memory().agents.remove(&key);
                 self.link.agent_gone(&key);
+                self.approvals.agent_gone(&key);
+                self.queue_approvals(self.approvals.open_of(&key));
             }
             "ClusterToolPolicy" => drop(self.memory().policies_checked.remove(&key)),
             "Secret" => self.content_cache.forget(Kind::Secret, &key),

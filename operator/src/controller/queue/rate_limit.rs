@@ -17,9 +17,14 @@ impl RateLimit {
         Self { apart, next: None }
     }
 
-    /// Reserves the next free slot; `now` if no slot was reserved within the interval.
+    /// Returns the next free slot; `now` if no slot was reserved within the interval.
+    pub fn next(&self, now: Instant) -> Instant {
+        self.next.map_or(now, |next| next.max(now))
+    }
+
+    /// Reserves the next free slot.
     pub fn reserve(&mut self, now: Instant) -> Instant {
-        let at = self.next.map_or(now, |next| next.max(now));
+        let at = self.next(now);
         self.next = Some(at + self.apart);
         at
     }

@@ -1,4 +1,4 @@
-//! The queue's keys: Toolcrib's objects that are to be reconciled.
+//! The keys of the queues: Toolcrib's objects that are to be reconciled, and ToolApprovals.
 
 use toolcrib_compile::{Kind, ObjectRef, Subject};
 
@@ -68,6 +68,22 @@ impl Key for Work {
             | WorkKind::ModelProvider
             | WorkKind::ClusterToolPolicy => Step::Write,
         }
+    }
+}
+
+/// A ToolApproval about which something may have to be written, even if it does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApprovalWork(pub ObjectRef);
+
+impl InLane for ApprovalWork {
+    fn lane(&self) -> &str {
+        &self.0.namespace
+    }
+}
+
+impl Key for ApprovalWork {
+    fn begins(&self) -> Step {
+        Step::Write
     }
 }
 

@@ -61,6 +61,8 @@ fn alerts_are_off_by_default_and_use_existing_metrics() {
             "ToolcribRevocationSlow",
             "ToolcribRevocationOpen",
             "ToolcribLinkLost",
+            "ToolcribApprovalsOff",
+            "ToolcribApprovalsWait",
             "ToolcribNoLeader"
         ]
     );

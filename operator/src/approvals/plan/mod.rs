@@ -1,0 +1,422 @@
+//! What is to be written about one ToolApproval and its ToolDecisions. Pure.
+//!
+//! Invariants: the plan depends on the present state alone, and once it is written, the next plan is
+//! empty. What is finished stays as it is. A yes needs an approval that is pending, a tool and rules that
+//! stand, admission policies that hold, and decisions that count; everything else that can end an
+//! approval comes first.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use toolcrib_bounds::cut;
+use toolcrib_compile::approval::{Ballot, Outcome, Requirements, is_about};
+use toolcrib_crds::{
+    ApprovalPhase, ConditionStatus, ConditionType, CountedDecision, DecisionVerdict,
+    PolicyRequirement, RuleRequirement, StateReason, ToolApprovalStatus,
+};
+use toolcrib_manifest::ApprovalUse;
+
+use crate::approvals::stored::{ApprovalBody, Progress, StoredDecision, progress};
+
+/// The time for which a finished ToolApproval is kept.
+pub const KEPT: SignedDuration = SignedDuration::from_hours(1);
+/// Limits the decisions in a status.
+const MOST_COUNTED: usize = 64;
+/// Limits the bytes of `decidedBy` in a status.
+const DECIDED_BY: usize = 512;
+
+/// The state of one approval.
+#[derive(Clone, Debug)]
+pub struct Situation<'a> {
+    pub uid: &'a str,
+    pub body: &'a ApprovalBody,
+    /// The decisions that name it, oldest first.
+    pub decisions: &'a [Arc<StoredDecision>],
+    pub standing: Standing,
+    pub held: Held,
+    pub protection: Protection,
+    pub now: Timestamp,
+}
+
+/// Whether the agent may still make the call, if persons approve it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// This leader does not know it yet.
+    Unknown,
+    /// The pod that asked is gone.
+    PodGone,
+    /// Nobody can approve the call any more; the text says why.
+    Gone(String),
+    /// The call can be approved by these rules and policies.
+    Stands {
+        rules: Vec<RuleRequirement>,
+        policies: Vec<PolicyRequirement>,
+    },
+}
+
+/// What the pod's mediator reports about its question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// It has not reported to this leader since it asked.
+    Unknown,
+    Open,
+    Used(ApprovalUse),
+    /// It does not hold the question open.
+    Gone,
+}
+
+/// Whether the admission policies for ToolApprovals and ToolDecisions are in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    #[default]
+    Unknown,
+    Holds,
+    /// With the reason.
+    Missing(String),
+}
+
+/// What is to be written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The new status of the ToolApproval; `None` if it stays.
+    pub status: Option<ToolApprovalStatus>,
+    /// The end that the new status brings.
+    pub decided: Option<ApprovalPhase>,
+    /// The condition `Counted` of decisions that have none: index, reason and message.
+    pub counted: Vec<(usize, StateReason, String)>,
+    /// The ToolApproval is to be deleted.
+    pub delete: bool,
+    /// Time until the next plan, without an event.
+    pub again: Option<SignedDuration>,
+}
+
+impl Situation<'_> {
+    pub fn plan(&self) -> Plan {
+        match self.body.progress() {
+            Progress::Pending => self.pending(),
+            Progress::Approved => self.approved(),
+            Progress::Finished(_, since) => self.finished(since),
+        }
+    }
+
+    fn pending(&self) -> Plan {
+        let policies = match &self.standing {
+            Standing::Unknown => None,
+            Standing::PodGone => return self.end(StateReason::Withdrawn, POD_GONE),
+            Standing::Gone(why) => return self.end(StateReason::Withdrawn, why),
+            Standing::Stands { rules, policies } => Some((rules, policies)),
+        };
+        match self.held {
+            Held::Unknown | Held::Open => {}
+            Held::Used(_) => return self.end(StateReason::Withdrawn, USED_UNDECIDED),
+            Held::Gone => return self.end(StateReason::Withdrawn, NOT_HELD),
+        }
+        if self.now >= self.body.expires_at {
+            return self.end(StateReason::Expired, "nobody decided in time");
+        }
+        let mut plan = Plan {
+            again: Some(self.now.duration_until(self.body.expires_at)),
+            ..Plan::default()
+        };
+        match (&self.protection, policies) {
+            (Protection::Missing(why), _) => {
+                let message = format!("no decision counts: {why}");
+                self.count(&mut plan, |_, _| {
+                    (StateReason::NotProtected, message.clone())
+                });
+                let mut status = self.status(Vec::new());
+                let reason = StateReason::NotProtected;
+                set(
+                    &mut status,
+                    ConditionType::Decided,
+                    false,
+                    reason,
+                    &message,
+                    self.now,
+                );
+                self.write(&mut plan, status);
+            }
+            (Protection::Holds, Some((rules, policies))) => {
+                self.tally(&mut plan, &Requirements { rules, policies });
+            }
+            (Protection::Unknown, _) | (Protection::Holds, None) => {}
+        }
+        plan
+    }
+
+    /// Counts the decisions, and decides if they are enough.
+    fn tally(&self, plan: &mut Plan, requirements: &Requirements<'_>) {
+        let about: Vec<usize> = self.about().collect();
+        let ballots = about
+            .iter()
+            .filter_map(|at| self.decisions[*at].body.as_deref());
+        let ballots: Vec<Ballot<'_>> = ballots.map(|body| Ballot::of(&body.spec)).collect();
+        let tally = requirements.tally(&ballots);
+        let counting = about
+            .iter()
+            .zip(&tally.counts)
+            .filter(|(_, counts)| **counts);
+        let counting: BTreeSet<usize> = counting.map(|(at, _)| *at).collect();
+        self.count(plan, |at, _| {
+            if counting.contains(&at) {
+                (StateReason::Counted, String::new())
+            } else {
+                let message = format!("who may approve: {requirements}");
+                (StateReason::NotAnApprover, message)
+            }
+        });
+        let counted = counting
+            .iter()
+            .filter_map(|at| counted(&self.decisions[*at]));
+        let mut status = self.status(counted.take(MOST_COUNTED).collect());
+        let names = status.decided_by.clone().unwrap_or_default();
+        let (reason, message) = match tally.outcome {
+            None => {
+                // It was not protected before.
+                status
+                    .conditions
+                    .retain(|it| it.type_ != ConditionType::Decided.as_str());
+                self.write(plan, status);
+                return;
+            }
+            Some(Outcome::Approved) => (StateReason::Approved, format!("approved by {names}")),
+            Some(Outcome::Denied(at)) => (
+                StateReason::Denied,
+                format!("denied by {}", ballots[at].username),
+            ),
+        };
+        set(
+            &mut status,
+            ConditionType::Decided,
+            true,
+            reason,
+            &message,
+            self.now,
+        );
+        plan.again = None;
+        self.write(plan, status);
+    }
+
+    /// Ends a pending or approved question without a call.
+    fn end(&self, reason: StateReason, message: &str) -> Plan {
+        let mut plan = Plan::default();
+        self.count(&mut plan, |_, name| self.late(name));
+        let mut status = self.body.status.clone();
+        set(
+            &mut status,
+            ConditionType::Decided,
+            true,
+            reason,
+            message,
+            self.now,
+        );
+        self.write(&mut plan, status);
+        plan
+    }
+
+    fn approved(&self) -> Plan {
+        let used = match (&self.standing, self.held) {
+            (_, Held::Used(ApprovalUse::Refused)) => {
+                return self.end(StateReason::Withdrawn, REFUSED);
+            }
+            (_, Held::Used(ApprovalUse::Succeeded)) => (StateReason::Succeeded, ""),
+            (_, Held::Used(ApprovalUse::Failed)) => (StateReason::Failed, ""),
+            (_, Held::Used(ApprovalUse::Unknown)) => (StateReason::Unknown, CALL_UNKNOWN),
+            (Standing::PodGone, _) => (StateReason::Unknown, POD_GONE_APPROVED),
+            (_, Held::Gone) => return self.end(StateReason::Withdrawn, NOT_HELD),
+            (_, Held::Unknown | Held::Open)
+                if matches!(self.protection, Protection::Missing(_)) =>
+            {
+                return self.end(StateReason::Withdrawn, UNPROTECTED);
+            }
+            (_, Held::Unknown | Held::Open) => {
+                let mut plan = Plan::default();
+                self.count(&mut plan, |_, name| self.late(name));
+                return plan;
+            }
+        };
+        let mut plan = Plan::default();
+        self.count(&mut plan, |_, name| self.late(name));
+        let mut status = self.body.status.clone();
+        let (reason, message) = used;
+        set(
+            &mut status,
+            ConditionType::Used,
+            true,
+            reason,
+            message,
+            self.now,
+        );
+        self.write(&mut plan, status);
+        plan
+    }
+
+    fn finished(&self, since: Timestamp) -> Plan {
+        let age = since.duration_until(self.now);
+        let mut plan = Plan {
+            delete: age >= KEPT,
+            again: Some(KEPT - age).filter(|left| left.is_positive()),
+            ..Plan::default()
+        };
+        self.count(&mut plan, |_, name| self.late(name));
+        plan
+    }
+
+    /// The decisions that are about this call and are not refused already.
+    fn about(&self) -> impl Iterator<Item = usize> {
+        let about = self.decisions.iter().enumerate().filter(|(_, decision)| {
+            decision.body.as_deref().is_some_and(|body| {
+                let is_refused = body.counted == Some(false);
+                !is_refused && is_about(self.uid, &self.body.call_digest, &body.spec).is_ok()
+            })
+        });
+        about.map(|(at, _)| at)
+    }
+
+    /// Plans the condition of each decision that has none. `of` says it for decisions about this call,
+    /// by index and name.
+    fn count(&self, plan: &mut Plan, of: impl Fn(usize, &str) -> (StateReason, String)) {
+        for (at, decision) in self.decisions.iter().enumerate() {
+            let Some(body) = decision.body.as_deref().filter(|it| it.counted.is_none()) else {
+                continue;
+            };
+            let (reason, message) = match is_about(self.uid, &self.body.call_digest, &body.spec) {
+                Ok(()) => of(at, &decision.key().name),
+                Err(StateReason::OtherDigest) => (
+                    StateReason::OtherDigest,
+                    "it is about another call".to_owned(),
+                ),
+                Err(reason) => (reason, GONE.to_owned()),
+            };
+            plan.counted.push((at, reason, message));
+        }
+    }
+
+    /// The condition of a decision about a call that is decided: it counts if the status lists it.
+    fn late(&self, name: &str) -> (StateReason, String) {
+        let mut counted = self.body.status.decisions.iter();
+        if counted.any(|it| it.name == name) {
+            return (StateReason::Counted, String::new());
+        }
+        (
+            StateReason::AlreadyDecided,
+            "the call was decided before".to_owned(),
+        )
+    }
+
+    fn status(&self, decisions: Vec<CountedDecision>) -> ToolApprovalStatus {
+        let mut names: Vec<&str> = Vec::new();
+        for decision in &decisions {
+            if !names.contains(&&*decision.username) {
+                names.push(&decision.username);
+            }
+        }
+        let names = cut(&names.join(", "), DECIDED_BY).into_owned();
+        ToolApprovalStatus {
+            phase: None,
+            decided_by: Some(names).filter(|names| !names.is_empty()),
+            decisions,
+            conditions: self.body.status.conditions.clone(),
+        }
+    }
+
+    /// Plans the status, unless it is the present one.
+    fn write(&self, plan: &mut Plan, mut status: ToolApprovalStatus) {
+        let phase = phase(&status.conditions);
+        status.phase = Some(phase);
+        if status == self.body.status {
+            return;
+        }
+        let before = phase_of(self.body);
+        plan.decided = Some(phase).filter(|phase| *phase != before);
+        plan.status = Some(status);
+    }
+}
+
+const POD_GONE: &str = "PodGone: the pod that asked is gone; the next pod of the agent asks anew";
+const POD_GONE_APPROVED: &str =
+    "the pod is gone, and has not reported whether it made the call; its record says it";
+const CALL_UNKNOWN: &str = "the mediator ended between the call and its result";
+const NOT_HELD: &str = "the mediator does not hold the question open any more";
+/// Anybody with the right could have written the status.
+const UNPROTECTED: &str = "NotProtected: the admission policies were not in force, so the yes cannot be trusted; the record says whether the call was made before";
+const REFUSED: &str =
+    "the mediator decided the call again after the approval, and refused it; its record says why";
+const USED_UNDECIDED: &str =
+    "the mediator reports a call that nobody approved: look at its record, and at the pod";
+/// The message of a decision whose approval is gone.
+pub const GONE: &str = "there is no such approval; another one may have its name by now";
+
+fn counted(decision: &StoredDecision) -> Option<CountedDecision> {
+    let body = decision.body.as_deref()?;
+    Some(CountedDecision {
+        name: decision.key().name,
+        username: body.spec.decided_by.username.clone(),
+        verdict: body.spec.verdict,
+        reason: body.spec.reason.clone(),
+        at: Time(body.created?),
+    })
+}
+
+fn phase_of(body: &ApprovalBody) -> ApprovalPhase {
+    phase(&body.status.conditions)
+}
+
+/// The conditions in one word.
+fn phase(conditions: &[Condition]) -> ApprovalPhase {
+    let reason = |of: ConditionType| {
+        let found = conditions.iter().find(|it| it.type_ == of.as_str());
+        found
+            .filter(|it| it.status == ConditionStatus::True.as_str())
+            .map(|it| &*it.reason)
+    };
+    let said = reason(ConditionType::Used).or_else(|| reason(ConditionType::Decided));
+    let named = said.and_then(|said| ApprovalPhase::ALL.into_iter().find(|it| it.name() == said));
+    match progress(conditions) {
+        Progress::Pending => ApprovalPhase::Pending,
+        Progress::Approved => ApprovalPhase::Approved,
+        Progress::Finished(..) => named.unwrap_or(ApprovalPhase::Withdrawn),
+    }
+}
+
+/// Sets a condition. Its time is that of the last change of status or reason.
+fn set(
+    status: &mut ToolApprovalStatus,
+    of: ConditionType,
+    holds: bool,
+    reason: StateReason,
+    message: &str,
+    now: Timestamp,
+) {
+    let word = match holds {
+        true => ConditionStatus::True,
+        false => ConditionStatus::False,
+    };
+    let before = status
+        .conditions
+        .iter()
+        .position(|it| it.type_ == of.as_str());
+    let before = before.map(|at| status.conditions.remove(at));
+    let is_same = |it: &Condition| it.status == word.as_str() && it.reason == reason.as_str();
+    let since = before.filter(is_same).map(|it| it.last_transition_time);
+    status.conditions.push(Condition {
+        type_: of.as_str().to_owned(),
+        status: word.as_str().to_owned(),
+        reason: reason.as_str().to_owned(),
+        message: message.to_owned(),
+        last_transition_time: since.unwrap_or(Time(now)),
+        observed_generation: None,
+    });
+    status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+}
+
+/// The words of the person who denied, of a status.
+pub fn denial(status: &ToolApprovalStatus) -> Option<&CountedDecision> {
+    let mut decisions = status.decisions.iter();
+    decisions.find(|it| it.verdict == DecisionVerdict::Deny)
+}
+
+#[cfg(test)]
+mod tests;

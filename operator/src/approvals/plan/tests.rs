@@ -1,0 +1,450 @@
+//! What is written about an approval, in each of its states.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toolcrib_manifest::ApprovalUse;
+
+use super::*;
+use crate::approvals::stored::tests::{approval, decided, read};
+use crate::approvals::stored::{Ending, StoredApproval};
+
+const NOW: &str = "2026-11-27T09:30:00Z";
+
+/// An approval of `heron`, or of two of group `wardens`.
+struct World {
+    object: Value,
+    decisions: Vec<Value>,
+    standing: Option<Standing>,
+    held: Held,
+    protection: Protection,
+    now: Timestamp,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut object = approval("otter-1");
+        object["spec"]["rules"] = json!([
+            {"kind": "ToolGrant", "grant": "deep", "rule": "r1:deep",
+                "approval": {"approvers": {"users": ["heron"]}}},
+            {"kind": "ToolGrant", "grant": "wide", "rule": "r1:wide",
+                "approval": {"approvers": {"groups": ["wardens"]}, "minimum": 2}},
+        ]);
+        Self {
+            object,
+            decisions: Vec::new(),
+            standing: None,
+            held: Held::Open,
+            protection: Protection::Holds,
+            now: NOW.parse().expect("a time"),
+        }
+    }
+
+    /// Adds a decision: `heron/wardens Approve`.
+    fn decides(&mut self, text: &str) -> &mut Self {
+        let (who, verdict) = text.split_once(' ').expect("a verdict");
+        let mut names = who.split('/');
+        let user = names.next().expect("a user");
+        let number = self.decisions.len();
+        let decision = json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolDecision",
+            "metadata": {"name": format!("d{number}"), "namespace": "pond", "uid": format!("d{number}"),
+                "resourceVersion": "1", "creationTimestamp": "2026-11-27T09:10:00Z"},
+            "spec": {
+                "approval": {"name": "otter-1", "uid": "uid-otter-1"}, "callDigest": "c1:call",
+                "verdict": verdict, "reason": format!("{user} says so"),
+                "decidedBy": {"username": user, "groups": names.collect::<Vec<_>>()},
+            },
+        });
+        self.decisions.push(decision);
+        self
+    }
+
+    fn plan(&self) -> Plan {
+        let approval: StoredApproval = read(&self.object);
+        let body = approval.body.as_deref().expect("a body");
+        let decisions = self.decisions.iter().map(|it| Arc::new(read(it)));
+        let decisions: Vec<Arc<StoredDecision>> = decisions.collect();
+        let stands = Standing::Stands {
+            rules: body.rules.clone(),
+            policies: body.policies.clone(),
+        };
+        let situation = Situation {
+            uid: approval.uid(),
+            body,
+            decisions: &decisions,
+            standing: self.standing.clone().unwrap_or(stands),
+            held: self.held,
+            protection: self.protection.clone(),
+            now: self.now,
+        };
+        situation.plan()
+    }
+
+    /// Writes the plan, as the API server would keep it.
+    fn write(&mut self) -> Plan {
+        let plan = self.plan();
+        if let Some(status) = &plan.status {
+            self.object["status"] = json!(status);
+        }
+        for (at, reason, message) in &plan.counted {
+            let status = if *reason == StateReason::Counted {
+                "True"
+            } else {
+                "False"
+            };
+            self.decisions[*at]["status"] = json!({"conditions": [{
+                "type": "Counted", "status": status, "reason": reason.as_str(),
+                "message": message, "lastTransitionTime": NOW,
+            }]});
+        }
+        plan
+    }
+
+    /// Writes until there is nothing left to write; returns the phase, and the reason of each decision.
+    #[track_caller]
+    fn settles(&mut self) -> (String, Vec<String>) {
+        self.write();
+        let left = self.write();
+        assert_eq!(
+            (left.status, left.counted),
+            (None, vec![]),
+            "the second plan is empty"
+        );
+        let text = |value: &Value| value.as_str().unwrap_or("none").to_owned();
+        let phase = text(&self.object["status"]["phase"]);
+        let reasons = self
+            .decisions
+            .iter()
+            .map(|it| text(&it["status"]["conditions"][0]["reason"]));
+        (phase, reasons.collect())
+    }
+}
+
+#[track_caller]
+fn check(decisions: &[&str], expected: &str, counted: &[&str]) {
+    let mut world = World::new();
+    for decision in decisions {
+        world.decides(decision);
+    }
+    let (phase, reasons) = world.settles();
+    assert_eq!(
+        (phase.as_str(), reasons),
+        (
+            expected,
+            counted.iter().map(|it| (*it).to_owned()).collect()
+        )
+    );
+}
+
+#[test]
+fn approvers_decide_and_others_do_not() {
+    check(&[], "Pending", &[]);
+    check(&["heron Approve"], "Approved", &["Counted"]);
+    check(&["newt Approve"], "Pending", &["NotAnApprover"]);
+    check(&["newt/wardens Approve"], "Pending", &["Counted"]);
+    check(
+        &["newt/wardens Approve", "newt/wardens Approve"],
+        "Pending",
+        &["Counted", "Counted"],
+    );
+    check(
+        &["newt/wardens Approve", "pike/wardens Approve"],
+        "Approved",
+        &["Counted", "Counted"],
+    );
+    check(
+        &["heron Approve", "newt/wardens Deny"],
+        "Denied",
+        &["Counted", "Counted"],
+    );
+    check(
+        &["heron Approve", "newt Deny"],
+        "Approved",
+        &["Counted", "NotAnApprover"],
+    );
+}
+
+#[test]
+fn a_decision_after_the_first_yes_changes_nothing() {
+    let mut world = World::new();
+    world.decides("heron Approve").settles();
+    let before = world.object["status"].clone();
+    world.decides("heron Deny");
+    assert_eq!(
+        world.settles(),
+        (
+            "Approved".into(),
+            vec!["Counted".into(), "AlreadyDecided".into()]
+        )
+    );
+    assert_eq!(world.object["status"], before);
+}
+
+#[test]
+fn a_leader_that_ends_after_the_status_leaves_the_rest_to_the_next() {
+    let mut world = World::new();
+    let plan = world.decides("heron Approve").plan();
+    world.object["status"] = json!(plan.status.expect("a status"));
+    // The decision is not marked yet, and a later one is there.
+    world.decides("newt/wardens Deny");
+    assert_eq!(
+        world.settles(),
+        (
+            "Approved".into(),
+            vec!["Counted".into(), "AlreadyDecided".into()]
+        )
+    );
+}
+
+#[test]
+fn a_decision_about_another_call_counts_for_nothing() {
+    let change = |field: &str, value: &str, reason: &str| {
+        let mut world = World::new();
+        world.decides("heron Approve");
+        let decision = &mut world.decisions[0]["spec"];
+        *decision.pointer_mut(field).expect("a field") = json!(value);
+        assert_eq!(world.settles(), ("Pending".into(), vec![reason.to_owned()]));
+    };
+    change("/callDigest", "c1:other", "OtherDigest");
+    // Copied from an earlier approval of the same name.
+    change("/approval/uid", "uid-of-before", "Gone");
+}
+
+#[test]
+fn what_ends_a_question_comes_before_decisions() {
+    let end = |change: &dyn Fn(&mut World), phase: &str, word: &str| {
+        let mut world = World::new();
+        world.decides("heron Approve");
+        change(&mut world);
+        let settled = world.settles();
+        assert_eq!(
+            settled,
+            (phase.to_owned(), vec!["AlreadyDecided".to_owned()])
+        );
+        let message = world.object["status"]["conditions"][0]["message"].to_string();
+        assert!(message.contains(word), "{message}");
+    };
+    end(
+        &|it| it.standing = Some(Standing::PodGone),
+        "Withdrawn",
+        "PodGone",
+    );
+    let gone = || Standing::Gone("Revoked: the agent is suspended".into());
+    end(&|it| it.standing = Some(gone()), "Withdrawn", "Revoked");
+    end(&|it| it.held = Held::Gone, "Withdrawn", "does not hold");
+    end(
+        &|it| it.held = Held::Used(ApprovalUse::Succeeded),
+        "Withdrawn",
+        "nobody approved",
+    );
+    let late = || "2026-11-27T10:00:00Z".parse().expect("a time");
+    end(&|it| it.now = late(), "Expired", "in time");
+}
+
+#[test]
+fn a_rule_that_is_gone_satisfies_nobody() {
+    let mut world = World::new();
+    world.decides("heron Approve");
+    let approval: StoredApproval = read(&world.object);
+    let rules = approval.body.expect("a body").rules;
+    world.standing = Some(Standing::Stands {
+        rules: rules[1..].to_vec(),
+        policies: Vec::new(),
+    });
+    assert_eq!(
+        world.settles(),
+        ("Pending".into(), vec!["NotAnApprover".into()])
+    );
+}
+
+#[test]
+fn nothing_is_decided_while_the_leader_does_not_know_enough() {
+    let wait = |change: &dyn Fn(&mut World)| {
+        let mut world = World::new();
+        world.decides("heron Approve");
+        change(&mut world);
+        let plan = world.plan();
+        assert_eq!((plan.status, plan.counted), (None, vec![]));
+    };
+    wait(&|it| it.standing = Some(Standing::Unknown));
+    wait(&|it| it.protection = Protection::Unknown);
+}
+
+#[test]
+fn without_policies_no_decision_counts_and_the_status_says_why() {
+    let mut world = World::new();
+    world.protection = Protection::Missing("no policy".into());
+    world.decides("heron Approve");
+    assert_eq!(
+        world.settles(),
+        ("Pending".into(), vec!["NotProtected".into()])
+    );
+    let condition = &world.object["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("NotProtected"))
+    );
+    // The policies are back: the person decides once more.
+    world.protection = Protection::Holds;
+    assert_eq!(world.settles().0, "Pending");
+    assert_eq!(world.object["status"]["conditions"], Value::Null);
+    world.decides("heron Approve");
+    assert_eq!(
+        world.settles(),
+        (
+            "Approved".into(),
+            vec!["NotProtected".into(), "Counted".into()]
+        )
+    );
+}
+
+#[test]
+fn an_approved_call_is_noted_once_it_was_made() {
+    let used = |held, phase: &str| {
+        let mut world = World::new();
+        world.decides("heron Approve").settles();
+        world.held = held;
+        assert_eq!(world.settles().0, phase);
+        // Whatever is reported later.
+        for later in [Held::Gone, Held::Used(ApprovalUse::Failed), Held::Unknown] {
+            world.held = later;
+            assert_eq!(world.settles().0, phase);
+        }
+    };
+    used(Held::Used(ApprovalUse::Succeeded), "Succeeded");
+    used(Held::Used(ApprovalUse::Failed), "Failed");
+    used(Held::Used(ApprovalUse::Unknown), "Unknown");
+    used(Held::Used(ApprovalUse::Refused), "Withdrawn");
+    used(Held::Gone, "Withdrawn");
+
+    let mut world = World::new();
+    world.decides("heron Approve").settles();
+    world.held = Held::Unknown;
+    world.now = "2026-11-27T23:00:00Z".parse().expect("a time");
+    assert_eq!(
+        world.settles().0,
+        "Approved",
+        "the mediator may have made the call"
+    );
+    world.standing = Some(Standing::PodGone);
+    assert_eq!(world.settles().0, "Unknown");
+}
+
+#[test]
+fn a_yes_that_was_not_protected_is_withdrawn_for_ever() {
+    let mut world = World::new();
+    world.decides("heron Approve").settles();
+    world.protection = Protection::Unknown;
+    assert_eq!(world.settles().0, "Approved");
+    world.protection = Protection::Missing("no policy".into());
+    assert_eq!(world.settles().0, "Withdrawn");
+    world.protection = Protection::Holds;
+    assert_eq!(world.settles().0, "Withdrawn");
+}
+
+#[test]
+fn a_finished_approval_is_deleted_after_an_hour() {
+    let mut world = World::new();
+    world.object["status"] = decided("Denied");
+    world.now = "2026-11-27T10:01:59Z".parse().expect("a time");
+    let plan = world.plan();
+    assert_eq!(
+        (plan.delete, plan.again),
+        (false, Some(SignedDuration::from_secs(1)))
+    );
+    world.now = "2026-11-27T10:02:00Z".parse().expect("a time");
+    assert!(world.plan().delete);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Decide(&'static str),
+    Held(Held),
+    Stand(bool),
+    Pod(bool),
+    Protect(u8),
+    Minutes(i64),
+    /// Only the status is written, then the leader changes.
+    Half,
+    Write,
+}
+
+fn some_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        prop::sample::select(vec![
+            "heron Approve",
+            "heron Deny",
+            "newt/wardens Approve",
+            "pike/wardens Approve",
+            "pike/wardens Deny",
+            "perch Approve",
+        ])
+        .prop_map(Step::Decide),
+        prop::sample::select(vec![
+            Held::Unknown,
+            Held::Open,
+            Held::Gone,
+            Held::Used(ApprovalUse::Succeeded),
+            Held::Used(ApprovalUse::Refused),
+            Held::Used(ApprovalUse::Unknown),
+        ])
+        .prop_map(Step::Held),
+        any::<bool>().prop_map(Step::Stand),
+        any::<bool>().prop_map(Step::Pod),
+        (0..3_u8).prop_map(Step::Protect),
+        (0..40_i64).prop_map(Step::Minutes),
+        Just(Step::Half),
+        Just(Step::Write),
+    ]
+}
+
+proptest! {
+    /// Whatever happens in whatever order: what is finished stays, a yes comes from nothing but enough
+    /// decisions, and a yes is never taken for a no of a person.
+    #[test]
+    fn an_end_is_final(steps in prop::collection::vec(some_step(), 0..30)) {
+        let mut world = World::new();
+        let mut ended: Option<(Ending, Timestamp)> = None;
+        let mut was_approved = false;
+        for step in steps {
+            match step {
+                Step::Decide(text) => drop(world.decides(text)),
+                Step::Held(held) => world.held = held,
+                Step::Stand(true) => world.standing = None,
+                Step::Stand(false) => world.standing = Some(Standing::Gone("Revoked".into())),
+                Step::Pod(true) => world.standing = Some(Standing::PodGone),
+                Step::Pod(false) => world.standing = Some(Standing::Unknown),
+                Step::Protect(0) => world.protection = Protection::Holds,
+                Step::Protect(1) => world.protection = Protection::Unknown,
+                Step::Protect(_) => world.protection = Protection::Missing("none".into()),
+                Step::Minutes(minutes) => world.now += SignedDuration::from_mins(minutes),
+                Step::Half => {
+                    if let Some(status) = world.plan().status {
+                        world.object["status"] = json!(status);
+                    }
+                }
+                Step::Write => drop(world.write()),
+            }
+            let approval: StoredApproval = read(&world.object);
+            let body = approval.body.expect("a body");
+            let progress = body.progress();
+            let approving = body.status.decisions.iter().filter(|it| it.verdict == DecisionVerdict::Approve);
+            let users: BTreeSet<&str> = approving.map(|it| &*it.username).collect();
+            let is_enough = users.contains("heron") || users.len() >= 2;
+            match (ended, progress) {
+                (Some((ending, since)), Progress::Finished(now, at)) => prop_assert_eq!((ending, since), (now, at)),
+                (Some(_), _) => prop_assert!(false, "it is open again"),
+                (None, Progress::Finished(ending, since)) => {
+                    prop_assert!(!(was_approved && matches!(ending, Ending::Denied | Ending::Expired)));
+                    prop_assert!(ending != Ending::Used || was_approved);
+                    ended = Some((ending, since));
+                }
+                (None, Progress::Approved) => {
+                    prop_assert!(is_enough);
+                    was_approved = true;
+                }
+                (None, Progress::Pending) => prop_assert!(!was_approved),
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What pods report about their questions. Pure.
+//!
+//! A report names each question that the mediator holds open, and those whose approvals it has used. So a
+//! question that is not named is withdrawn, unless the report may be older than the question.
+//!
+//! Bounded: a pod has [`MOST_REPORTED`] questions at most, whatever it reports.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use toolcrib_manifest::{ApprovalUse, OpenQuestion};
+
+use super::plan::Held;
+
+/// Limits the questions that are read from a report: the open ones, and those that were used and that the
+/// operator has not noted yet.
+const MOST_REPORTED: usize = 64;
+/// Limits the bytes of an id.
+const LONGEST_ID: usize = 64;
+/// A report that arrives so soon after a question may have been sent before it.
+const OVERTAKEN: Duration = Duration::from_secs(10);
+/// The time after which a reported question without a ToolApproval is withdrawn. Until then the mediator
+/// may be about to ask.
+const MISSING: Duration = Duration::from_secs(30);
+/// Interval between two answers with the same decision, while the mediator reports the question as open.
+const REPEATED: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub struct Reported {
+    pods: HashMap<String, PodQuestions>,
+}
+
+/// The questions of one pod.
+#[derive(Debug, Default)]
+struct PodQuestions {
+    /// Time of the last report; `None`: it has only asked.
+    reported: Option<Instant>,
+    /// The questions of the last report, by id.
+    named: BTreeMap<String, Named>,
+    /// The last time at which the pod asked a question, by id.
+    asked: BTreeMap<String, Instant>,
+    /// Wakes the pod's request that waits for an answer.
+    wake: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    used: Option<ApprovalUse>,
+    /// The first report that named it.
+    since: Instant,
+    /// The last answer that had a decision on it.
+    answered: Option<Instant>,
+}
+
+/// A question that the last report named.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    pub id: &'a str,
+    pub used: Option<ApprovalUse>,
+    /// No ToolApproval can be expected any more, if there is none.
+    pub is_missing: bool,
+    /// An answer with a decision on it is due; `None`: now.
+    pub due: Option<Instant>,
+}
+
+impl Reported {
+    /// Notes that the pod asks a question.
+    pub fn asks(&mut self, pod: &str, id: &str, now: Instant) {
+        let pod = self.pods.entry(pod.to_owned()).or_default();
+        pod.asked
+            .retain(|_, at| now.saturating_duration_since(*at) < MISSING);
+        if pod.asked.len() < MOST_REPORTED {
+            pod.asked.insert(id.to_owned(), now);
+        }
+    }
+
+    /// Replaces what a pod has reported before. Nothing is kept for a pod that never had a question.
+    pub fn merge(&mut self, pod: &str, questions: &[OpenQuestion], now: Instant) {
+        if questions.is_empty() && !self.pods.contains_key(pod) {
+            return;
+        }
+        let pod = self.pods.entry(pod.to_owned()).or_default();
+        pod.reported = Some(now);
+        let before = std::mem::take(&mut pod.named);
+        let named = questions.iter().filter(|it| it.id.len() <= LONGEST_ID);
+        let named = named.take(MOST_REPORTED).map(|it| {
+            let before = before.get(&it.id);
+            let named = Named {
+                used: it.used,
+                since: before.map_or(now, |before| before.since),
+                answered: before.and_then(|before| before.answered),
+            };
+            (it.id.clone(), named)
+        });
+        pod.named = named.collect();
+    }
+
+    pub fn remove_pod(&mut self, pod: &str) {
+        if let Some(pod) = self.pods.remove(pod) {
+            pod.wake.notify_waiters();
+        }
+    }
+
+    /// Returns what the pod reports about a question.
+    pub fn held(&self, pod: &str, id: &str) -> Held {
+        let Some((pod, reported)) = self
+            .pods
+            .get(pod)
+            .and_then(|pod| Some((pod, pod.reported?)))
+        else {
+            return Held::Unknown;
+        };
+        match pod.named.get(id) {
+            Some(Named {
+                used: Some(used), ..
+            }) => Held::Used(*used),
+            Some(Named { used: None, .. }) => Held::Open,
+            None => {
+                let asked = pod.asked.get(id);
+                match asked.is_some_and(|asked| reported < *asked + OVERTAKEN) {
+                    true => Held::Unknown,
+                    false => Held::Gone,
+                }
+            }
+        }
+    }
+
+    /// Returns the questions that the pod's last report named.
+    pub fn named(&self, pod: &str, now: Instant) -> Vec<Question<'_>> {
+        let Some(pod) = self.pods.get(pod) else {
+            return Vec::new();
+        };
+        let old = |at: &Instant| now.saturating_duration_since(*at) >= MISSING;
+        let named = pod.named.iter().map(|(id, named)| Question {
+            id,
+            used: named.used,
+            is_missing: old(&named.since) && pod.asked.get(id).is_none_or(old),
+            due: named.answered.map(|at| at + REPEATED),
+        });
+        named.collect()
+    }
+
+    /// Notes that an answer has decisions on these questions.
+    pub fn answered<'a>(&mut self, pod: &str, ids: impl Iterator<Item = &'a str>, now: Instant) {
+        if let Some(pod) = self.pods.get_mut(pod) {
+            for id in ids {
+                if let Some(named) = pod.named.get_mut(id) {
+                    named.answered = Some(now);
+                }
+            }
+        }
+    }
+
+    /// Returns what wakes the pod's waiting request; `None` for a pod without questions.
+    pub fn wake(&self, pod: &str) -> Option<Arc<Notify>> {
+        self.pods.get(pod).map(|pod| Arc::clone(&pod.wake))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(id: &str) -> OpenQuestion {
+        OpenQuestion {
+            id: id.to_owned(),
+            used: None,
+        }
+    }
+
+    struct World {
+        reported: Reported,
+        start: Instant,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self {
+                reported: Reported::default(),
+                start: Instant::now(),
+            }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.start + Duration::from_secs(seconds)
+        }
+
+        fn asks(&mut self, id: &str, second: u64) {
+            let now = self.at(second);
+            self.reported.asks("p", id, now);
+        }
+
+        fn reports(&mut self, questions: &[OpenQuestion], second: u64) {
+            let now = self.at(second);
+            self.reported.merge("p", questions, now);
+        }
+    }
+
+    #[test]
+    fn a_question_that_is_not_named_is_gone_unless_the_report_may_be_older() {
+        let mut world = World::new();
+        assert_eq!(world.reported.held("p", "q"), Held::Unknown);
+        world.reports(&[], 0);
+        assert_eq!(
+            world.reported.held("p", "q"),
+            Held::Unknown,
+            "nothing is kept"
+        );
+        world.asks("q", 1);
+        assert_eq!(world.reported.held("p", "q"), Held::Unknown);
+        world.reports(&[], 10);
+        assert_eq!(world.reported.held("p", "q"), Held::Unknown);
+        world.reports(&[open("q")], 12);
+        assert_eq!(world.reported.held("p", "q"), Held::Open);
+        world.reports(&[], 13);
+        assert_eq!(world.reported.held("p", "q"), Held::Gone);
+        // A later question about the same pod, to an earlier leader.
+        assert_eq!(world.reported.held("p", "r"), Held::Gone);
+        let used = Some(ApprovalUse::Failed);
+        world.reports(&[OpenQuestion { used, ..open("q") }], 14);
+        assert_eq!(
+            world.reported.held("p", "q"),
+            Held::Used(ApprovalUse::Failed)
+        );
+    }
+
+    #[test]
+    fn a_named_question_without_an_object_is_missing_after_a_while() {
+        let mut world = World::new();
+        let missing = |world: &World, second| {
+            let named = world.reported.named("p", world.at(second));
+            named.iter().map(|it| it.is_missing).collect::<Vec<_>>()
+        };
+        world.reports(&[open("q")], 0);
+        world.reports(&[open("q")], 20);
+        assert_eq!(missing(&world, 29), [false]);
+        assert_eq!(missing(&world, 30), [true]);
+        // It asks again.
+        world.asks("q", 31);
+        assert_eq!(missing(&world, 60), [false]);
+        assert_eq!(missing(&world, 61), [true]);
+    }
+
+    #[test]
+    fn a_decision_is_repeated_once_a_second() {
+        let mut world = World::new();
+        world.reports(&[open("q")], 0);
+        let due = |world: &World| world.reported.named("p", world.at(5))[0].due;
+        assert_eq!(due(&world), None);
+        let now = world.at(5);
+        world.reported.answered("p", ["q", "r"].into_iter(), now);
+        world.reports(&[open("q")], 5);
+        assert_eq!(due(&world), Some(world.at(6)));
+        world.reports(&[], 6);
+        world.reports(&[open("q")], 7);
+        assert_eq!(due(&world), None, "it was closed between");
+    }
+
+    #[test]
+    fn a_hostile_report_is_cut() {
+        let mut world = World::new();
+        let many: Vec<OpenQuestion> = (0..10_000).map(|it| open(&format!("{it}"))).collect();
+        world.reports(&many, 0);
+        let now = world.at(0);
+        assert_eq!(world.reported.named("p", now).len(), MOST_REPORTED);
+        world.reports(&[open(&"x".repeat(LONGEST_ID + 1))], 1);
+        assert_eq!(world.reported.named("p", now).len(), 0);
+        for id in 0..10_000 {
+            world.asks(&format!("{id}"), 2);
+        }
+        assert_eq!(world.reported.pods["p"].asked.len(), MOST_REPORTED);
+        world.reported.remove_pod("p");
+        assert!(world.reported.pods.is_empty());
+    }
+}

@@ -1,0 +1,237 @@
+//! One ToolApproval and its ToolDecisions: compares them with what they should be, and writes it.
+//!
+//! Invariant: level-based and idempotent. The status of the ToolApproval is written before anything that
+//! follows from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use toolcrib_bounds::chain;
+use toolcrib_compile::ObjectRef;
+use toolcrib_crds::StateReason;
+
+use super::notify;
+use super::write::{Counting, WriteError, Writer};
+use crate::approvals::plan::{GONE, KEPT, Plan, Situation, Standing};
+use crate::approvals::stored::{ApprovalBody, StoredApproval, StoredDecision};
+use crate::controller::context::Context;
+use crate::controller::queue::work::ApprovalWork;
+use crate::controller::queue::{Completion, Step};
+use crate::objects::store::StoreObject as _;
+
+/// Workers of the leader. An approval takes two or three requests.
+pub const WORKERS: usize = 4;
+/// The deadline of one piece of work.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The wait for a watch that lags behind the leader's own writes.
+const CATCH_UP: Duration = Duration::from_millis(500);
+/// Limits the decisions on one approval. Further ones are deleted, the youngest first.
+const MOST_DECISIONS: usize = 64;
+
+/// Works on approvals while this replica leads.
+pub async fn keep(context: &Context) -> anyhow::Error {
+    loop {
+        let work = context.approval_queue.next(Step::Write).await;
+        let ApprovalWork(key) = &work;
+        let done = match tokio::time::timeout(TIMEOUT, approval(context, key)).await {
+            Ok(Ok(completion)) => completion,
+            Ok(Err(WriteError::Stale(_))) => Completion::Again(CATCH_UP),
+            Ok(Err(WriteError::NotLeading)) => Completion::Settled,
+            Ok(Err(error @ WriteError::Api { .. })) => {
+                let error = chain(&error);
+                tracing::warn!(approval = %key, error, "write failed, requeued");
+                Completion::Failed
+            }
+            Err(_) => {
+                tracing::warn!(approval = %key, "work timed out, requeued");
+                Completion::Failed
+            }
+        };
+        context.approval_queue.done(&work, done);
+    }
+}
+
+async fn approval(context: &Context, key: &ObjectRef) -> Result<Completion, WriteError> {
+    if !context.approvals.synced() {
+        return Ok(Completion::Again(CATCH_UP));
+    }
+    let leads = || context.leading();
+    let writer = Writer {
+        client: &context.client,
+        leads: &leads,
+    };
+    let decisions = context.approvals.decisions_on(key);
+    let Some(approval) = context.approvals.get(key) else {
+        return orphans(context, &writer, key, &decisions).await;
+    };
+    let Some(body) = approval.body.as_deref() else {
+        return Ok(Completion::Settled);
+    };
+    let situation = Situation {
+        uid: approval.uid(),
+        body,
+        decisions: &decisions,
+        standing: standing(context, key, body),
+        held: context.approvals.held(body),
+        protection: context.approvals.protection(),
+        now: Timestamp::now(),
+    };
+    let plan = situation.plan();
+    write(context, &writer, &approval, &decisions, &plan).await?;
+    let mut again = plan.again;
+    for decision in &decisions {
+        let left = clean(&writer, decision, &approval).await?;
+        again = again.into_iter().chain(left).min();
+    }
+    if let Some(surplus) = decisions.get(MOST_DECISIONS..) {
+        for decision in surplus {
+            writer.delete_decision(decision).await?;
+        }
+    }
+    let agent = ObjectRef::new(&*key.namespace, &*body.agent.name);
+    // The oldest ones have no event of their own.
+    let mut surplus = context.approvals.surplus(&agent);
+    let is_surplus = surplus.contains(key);
+    surplus.retain(|other| other != key);
+    context.queue_approvals(surplus);
+    if plan.delete || is_surplus {
+        writer.delete_approval(&approval).await?;
+        context.metrics.wrote("ToolApproval", "delete");
+    }
+    Ok(again.map_or(Completion::Settled, |again| {
+        Completion::Again(again.unsigned_abs().max(CATCH_UP))
+    }))
+}
+
+/// Writes a plan: first the status, then the decisions.
+async fn write(
+    context: &Context,
+    writer: &Writer<'_>,
+    approval: &StoredApproval,
+    decisions: &[Arc<StoredDecision>],
+    plan: &Plan,
+) -> Result<(), WriteError> {
+    if let Some(status) = &plan.status {
+        writer.status(approval, status).await?;
+        context.metrics.wrote("ToolApproval", "patch");
+    }
+    let now = Timestamp::now();
+    for (at, reason, message) in &plan.counted {
+        let counting = Counting {
+            reason: *reason,
+            message,
+        };
+        writer.counted(&decisions[*at], counting, now).await?;
+        context.metrics.wrote("ToolDecision", "patch");
+    }
+    if let (Some(phase), Some(status)) = (plan.decided, &plan.status) {
+        let decided = status
+            .conditions
+            .iter()
+            .find(|it| it.reason == phase.name());
+        let why = decided.map_or("", |decided| &decided.message);
+        notify::ended(context, approval, phase, why).await;
+    }
+    Ok(())
+}
+
+/// Whether the agent may still make the call.
+fn standing(context: &Context, key: &ObjectRef, body: &ApprovalBody) -> Standing {
+    let stores = &context.stores;
+    let pod = stores.pods.get(&key.namespace, &body.pod.name);
+    if pod.is_none_or(|pod| pod.id().uid != Some(&body.pod.uid)) {
+        return Standing::PodGone;
+    }
+    let agent = stores.agents.get(&key.namespace, &body.agent.name);
+    if agent.is_none_or(|agent| agent.id().uid != Some(&body.agent.uid)) {
+        return Standing::Gone("Revoked: the agent was deleted".to_owned());
+    }
+    let agent = ObjectRef::new(&*key.namespace, &*body.agent.name);
+    context.approvals.standing(&agent, body)
+}
+
+/// Makes a decision on this approval its part, or deletes one on an earlier approval of this name after
+/// a time. Returns what is left of the time.
+async fn clean(
+    writer: &Writer<'_>,
+    decision: &StoredDecision,
+    approval: &StoredApproval,
+) -> Result<Option<SignedDuration>, WriteError> {
+    let Some(body) = decision.body.as_deref() else {
+        return Ok(None);
+    };
+    if body.spec.approval.uid != approval.uid() {
+        return expire(writer, decision).await;
+    }
+    if !body.is_owned {
+        writer.adopt(decision, approval).await?;
+    }
+    Ok(None)
+}
+
+/// Deletes a decision that is about nothing, after a time. Returns what is left of it.
+async fn expire(
+    writer: &Writer<'_>,
+    decision: &StoredDecision,
+) -> Result<Option<SignedDuration>, WriteError> {
+    let created = decision.body.as_ref().and_then(|body| body.created);
+    let age = created.map_or(KEPT, |created| created.duration_until(Timestamp::now()));
+    if age < KEPT {
+        return Ok(Some(KEPT - age));
+    }
+    writer.delete_decision(decision).await?;
+    Ok(None)
+}
+
+/// Counts out the decisions on an approval that does not exist.
+async fn orphans(
+    context: &Context,
+    writer: &Writer<'_>,
+    key: &ObjectRef,
+    decisions: &[Arc<StoredDecision>],
+) -> Result<Completion, WriteError> {
+    // Its creation may have failed.
+    context.approvals.release(key);
+    if decisions.is_empty() {
+        return Ok(Completion::Settled);
+    }
+    let is_new = |it: &Arc<StoredDecision>| it.body.as_ref().is_some_and(|it| it.counted.is_none());
+    if decisions.iter().any(is_new) {
+        // The two watches are not in step, so the approval may be there already.
+        match writer.read(key).await {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(Completion::Again(CATCH_UP)),
+            Err(source) => {
+                return Err(WriteError::Api {
+                    operation: "read",
+                    kind: "ToolApproval",
+                    key: key.clone(),
+                    source,
+                });
+            }
+        }
+    }
+    let mut again: Option<SignedDuration> = None;
+    for (at, decision) in decisions.iter().enumerate() {
+        if is_new(decision) {
+            let counting = Counting {
+                reason: StateReason::Gone,
+                message: GONE,
+            };
+            writer.counted(decision, counting, Timestamp::now()).await?;
+            context.metrics.wrote("ToolDecision", "patch");
+        }
+        let left = match at < MOST_DECISIONS {
+            true => expire(writer, decision).await?,
+            false => {
+                writer.delete_decision(decision).await?;
+                None
+            }
+        };
+        again = again.into_iter().chain(left).min();
+    }
+    Ok(again.map_or(Completion::Settled, |again| {
+        Completion::Again(again.unsigned_abs().max(CATCH_UP))
+    }))
+}
