@@ -1,5 +1,7 @@
-//! The controller over time: faults at every write, its lease, the link, budgets, claw-api, other namespaces.
+//! The controller over time: faults at every write, its lease, the link, approvals, budgets,
+//! claw-api, other namespaces.
 
+mod approvals;
 mod budgets;
 mod claw;
 mod crash_points;

@@ -205,7 +205,7 @@ async fn lost_events_are_recovered_by_a_list() {
     let given = world.settled(&process, "with the grant").await;
     let pond = world.harness.pond.clone();
     let all = process.faults.watched();
-    assert_eq!(all.len(), 12, "{all:?}");
+    assert_eq!(all.len(), 14, "{all:?}");
 
     async fn remove<K>(api: Api<K>, name: &str)
     where

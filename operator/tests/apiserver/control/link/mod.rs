@@ -143,7 +143,7 @@ fn has(now: &EffectiveConfig, tool: &str) -> bool {
     now.version().is_ok() && allowlist.is_none_or(|allowlist| allowlist.tools.contains_key(tool))
 }
 
-async fn delete(harness: &Harness, object: &Value) {
+pub async fn delete(harness: &Harness, object: &Value) {
     let resource = match object["kind"].as_str().unwrap() {
         "Secret" => kube::api::ApiResource::erase::<Secret>(&()),
         "Agent" => kube::api::ApiResource::erase::<Agent>(&()),
@@ -164,7 +164,7 @@ async fn delete(harness: &Harness, object: &Value) {
     .unwrap();
 }
 
-fn ours(kind: &str, namespace: &str, name: &str, spec: Value) -> Value {
+pub fn ours(kind: &str, namespace: &str, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": kind,
         "metadata": {"name": name, "namespace": namespace}, "spec": spec,
