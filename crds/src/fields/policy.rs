@@ -115,7 +115,7 @@ pub struct Models {
 /// Budgets of one turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.approvalWait) || duration(self.approvalWait) <= duration('10m')").message("approvalWait is at most 10m: the same call can be made again later, and meets the same question"))]
+#[x_kube(validation = Rule::new("!has(self.approvalWait) || !self.approvalWait.matches('^([0-9]{1,9}(ms|s|m|h)){1,4}$') || duration(self.approvalWait) <= duration('10m')").message("approvalWait is more than 10m: write at most that, since the same call can be made again later and meets the same question"))]
 pub struct Policy {
     /// Limit on replies of the model with tool calls that are answered. Built-in: 8.
     #[serde(skip_serializing_if = "Option::is_none")]
