@@ -58,6 +58,9 @@ fn answer(verb: Verb) -> Result<ExitCode, Failure> {
             None => commands::audit::audit(&args.query),
         },
         Verb::Propose(args) => propose::propose(&args),
+        Verb::Approvals(args) => commands::approvals::approvals(&args),
+        Verb::Approve(args) => commands::approvals::approve(&args),
+        Verb::Deny(args) => commands::approvals::deny(&args),
         Verb::Suspend(args) => commands::suspend::suspend(&args),
         Verb::Resume(args) => commands::suspend::resume(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => {

@@ -45,6 +45,40 @@ Examples:
   # The digest to pin in a grant
   kubectl toolcrib inspect -f desk/ trading-api -o json | jq -r .descriptorDigest";
 
+pub const APPROVALS: &str = "\
+Examples:
+  # The calls that wait, and those that were decided in the last hour
+  kubectl toolcrib approvals -n trading
+
+  # Go on, with a line for each change
+  kubectl toolcrib approvals -A -w
+
+  # One of them, with all its arguments
+  kubectl toolcrib approvals executor-5f1c09a37b2e -n trading
+
+The chart's ClusterRole NAME-approver has the rights for it.";
+
+pub const APPROVE: &str = "\
+Examples:
+  kubectl toolcrib approve executor-5f1c09a37b2e -n trading
+
+It prints the call, creates a ToolDecision in your name, and waits up to 10 s until the operator says
+whether it counts. The approval is for this call of this pod, and is used at most once. If the pod ends,
+the next one asks anew.
+
+Exit codes: 0; 1 if the decision does not count, or the operator has not said so; 2 for a wrong
+command line.";
+
+pub const DENY: &str = "\
+Examples:
+  # The agent reads the reason
+  kubectl toolcrib deny executor-5f1c09a37b2e -n trading --reason INC-7
+
+One person who may approve is enough to deny.
+
+Exit codes: 0; 1 if the decision does not count, or the operator has not said so; 2 for a wrong
+command line.";
+
 pub const SUSPEND: &str = "\
 Examples:
   # One agent; its users read the reason

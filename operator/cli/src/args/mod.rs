@@ -3,6 +3,7 @@
 //! has the parsers of structured arguments.
 
 mod advice;
+mod approvals;
 mod audit;
 mod discover;
 mod examples;
@@ -22,6 +23,7 @@ use crate::authoring::import::KnownProvider;
 use crate::authoring::openapi::Address;
 use crate::authoring::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 use crate::print::{Format, Output};
+pub use approvals::{ApprovalsArgs, DecideArgs};
 pub use audit::{AuditArgs, AuditOutput, AuditQuery, AuditVerb, RecordArgs, VerifyArgs};
 pub use discover::DiscoverArgs;
 pub use image::FromImageArgs;
@@ -83,6 +85,15 @@ pub enum Verb {
     /// Propose the narrowest ToolGrant that would have allowed what an agent did, from the record
     #[command(after_help = examples::PROPOSE)]
     Propose(Box<ProposeArgs>),
+    /// Show calls that wait for the approval of a person
+    #[command(after_help = examples::APPROVALS)]
+    Approvals(ApprovalsArgs),
+    /// Let one exact call of an agent run, once
+    #[command(after_help = examples::APPROVE)]
+    Approve(DecideArgs),
+    /// Refuse one exact call of an agent
+    #[command(after_help = examples::DENY)]
+    Deny(DecideArgs),
     /// Stop agents at once: every request and running call of theirs is refused
     #[command(after_help = examples::SUSPEND)]
     Suspend(SuspendArgs),

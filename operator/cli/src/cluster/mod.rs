@@ -3,12 +3,13 @@
 //! Files give the same inputs to the same compiler, so a question has the same answer from both.
 //! Values of Secrets are never read, only their metadata. Objects that the user may not read are
 //! Unknown, with a note. Nothing is written, except on request: the tools of one Surface
-//! ([`surface`]), and the suspension of Agents ([`agents`]).
+//! ([`surface`]), the suspension of Agents ([`agents`]), and decisions about calls ([`approvals`]).
 
 pub mod tls;
 
 mod advice;
 mod agents;
+mod approvals;
 mod connect;
 mod facts;
 mod logs;

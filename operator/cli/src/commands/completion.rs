@@ -15,7 +15,7 @@ use clap::{ArgMatches, CommandFactory as _};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate, complete as candidates};
 use clap_complete::{Shell, generate};
 use toolcrib_compile::{LoadResult, ObjectRef, Settings, inspect_surface};
-use toolcrib_crds::{Agent, Surface};
+use toolcrib_crds::{Agent, Surface, ToolApproval};
 
 use crate::{
     args::{
@@ -128,6 +128,9 @@ fn with_names(place: &LineContext) -> clap::Command {
         ("run", "agent", agents),
         ("suspend", "agent", agents),
         ("resume", "agent", agents),
+        ("approvals", "approval", approvals),
+        ("approve", "approval", approvals),
+        ("deny", "approval", approvals),
     ] {
         let values = given(names);
         command = command.mut_subcommand(verb, |verb| {
@@ -232,6 +235,13 @@ fn agents(place: &LineContext) -> BTreeSet<String> {
     let loaded = place.loaded();
     let names = loaded.iter().flat_map(|loaded| loaded.inputs.agents());
     names.map(|(key, _)| key.name.clone()).collect()
+}
+
+/// Returns the names of calls that wait, and of those that were decided; files have none.
+fn approvals(place: &LineContext) -> BTreeSet<String> {
+    session(place)
+        .map(|session| session.names::<ToolApproval>())
+        .unwrap_or_default()
 }
 
 fn surfaces(place: &LineContext) -> BTreeSet<String> {

@@ -1,5 +1,6 @@
 //! The verbs that read objects and print an answer.
 
+pub mod approvals;
 pub mod audit;
 pub mod authoring;
 pub mod compile;

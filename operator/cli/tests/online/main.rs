@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
+mod approving;
 mod completing;
 mod in_cluster;
 #[path = "../authoring/scripted/mod.rs"]

@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use toolcrib_crds::{
-    ApprovalRule, Approvers, DecisionVerdict, GrantKind, PolicyRequirement, RuleRequirement,
+    ApprovalRule, Approvers, DecisionVerdict, GrantKind, ObjectIdentity, PolicyRequirement,
+    RuleRequirement, StateReason, ToolDecisionSpec, UserIdentity,
 };
 
 use super::Outcome::{Approved, Denied};
-use super::{Ballot, Outcome, Requirements, Tally};
+use super::{Ballot, Outcome, Requirements, Tally, is_about};
 
 fn asked(users: &[&str], groups: &[&str], minimum: Option<u32>) -> ApprovalRule {
     let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -198,6 +199,28 @@ fn requirements_are_shown_to_people() {
     );
     let groups = ["anglers", "keepers", "wardens"].map(str::to_owned);
     assert_eq!(all.groups_of(&groups), ["keepers", "wardens"]);
+}
+
+#[test]
+fn a_decision_counts_for_its_own_approval_and_call_alone() {
+    let decision = |uid: &str, digest: &str| ToolDecisionSpec {
+        approval: ObjectIdentity {
+            name: "otter-1".to_owned(),
+            uid: uid.to_owned(),
+        },
+        call_digest: digest.to_owned(),
+        verdict: DecisionVerdict::Approve,
+        reason: String::new(),
+        decided_by: UserIdentity::default(),
+    };
+    for (uid, digest, expected) in [
+        ("u1", "c1:a", Ok(())),
+        ("u1", "c1:b", Err(StateReason::OtherDigest)),
+        ("u2", "c1:a", Err(StateReason::Gone)),
+        ("", "", Err(StateReason::Gone)),
+    ] {
+        assert_eq!(is_about("u1", "c1:a", &decision(uid, digest)), expected);
+    }
 }
 
 fn some_rule() -> impl Strategy<Value = ApprovalRule> {

@@ -111,6 +111,23 @@ pub struct ToolSummary {
     pub would_deny: Vec<String>,
 }
 
+impl ToolSummary {
+    /// Returns whether each call needs an approval, whatever the rules say.
+    pub fn always_needs_approval(&self) -> bool {
+        self.tier == Tier::Elevated || !self.approval.is_empty()
+    }
+
+    /// Words for `limits`, and for approvals that no rule asks for. `None`: any call runs.
+    pub fn terms(&self) -> Option<String> {
+        const APPROVAL: &str = "each call needs an approval";
+        match (&self.limits, self.always_needs_approval()) {
+            (Some(limits), true) => Some(format!("{limits}; {APPROVAL}")),
+            (None, true) => Some(APPROVAL.to_owned()),
+            (limits, false) => limits.clone(),
+        }
+    }
+}
+
 /// One rule that gives a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSummary {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 use toolcrib_crds::{ApprovalRule, PolicyRequirement};
-use toolcrib_manifest::{RawJson, Tier, Tool};
+use toolcrib_manifest::{RawJson, Tool};
 
 use super::why::canonical;
 use crate::surface::descriptor::OtherArguments;
@@ -29,7 +29,8 @@ pub struct GivenTool {
     pub other_arguments: &'static str,
     pub schema: RawJson,
     pub entry_digest: String,
-    /// The limits within which it may be called; missing if a rule without conditions gives it.
+    /// The limits within which it may be called, and whether each call needs an approval; missing if any
+    /// call runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
     /// Missing if no rule of it has conditions.
@@ -41,13 +42,6 @@ pub struct GivenTool {
     /// The ClusterToolPolicies with `enforcement: Audit` that would deny it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub would_deny: Vec<String>,
-}
-
-impl GivenTool {
-    /// Returns whether each call needs an approval, whatever the rules say.
-    pub fn always_needs_approval(&self) -> bool {
-        self.tier == Tier::Elevated.name() || !self.approval.is_empty()
-    }
 }
 
 /// A rule that gives the tool. A call may run if it meets one of them.
@@ -126,7 +120,7 @@ fn given(compilation: &Compilation, summary: &ToolSummary, tool: &Tool) -> Given
         other_arguments: OtherArguments::of_compiled(tool).name(),
         schema: tool.input_schema.clone(),
         entry_digest: summary.entry_digest.clone(),
-        limits: summary.limits.clone(),
+        limits: summary.terms(),
         rules: rules.map(|rule| given_rule(compilation, rule)).collect(),
         approval: summary.approval.clone(),
         would_deny: summary.would_deny.clone(),

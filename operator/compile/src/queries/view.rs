@@ -69,7 +69,7 @@ pub struct GrantedView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selected_by: Option<String>,
     pub credential: &'static str,
-    /// The limits within which it may call the tool.
+    /// The limits within which it may call the tool, and whether each call needs an approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
 }
@@ -210,7 +210,7 @@ fn tools(resolved: &ResolvedSurface, users: &[CompiledConsumer]) -> Vec<ToolView
                 by: format!("{} {}", summary.grant.kind.name(), summary.grant.key),
                 selected_by: user.compilation.selected_by(&summary.grant).cloned(),
                 credential: summary.credential.name(),
-                limits: summary.limits.clone(),
+                limits: summary.terms(),
             })
             .collect()
     };

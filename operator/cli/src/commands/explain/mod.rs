@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
+use toolcrib_compile::approval::Need;
 use toolcrib_compile::{
     Code, Compilation, GivenRule, GivenTool, Network, ObjectRef, ToolExplanation, WhyNot, compile,
     explain_tool, given_tools, suspended, would_deny_it,
@@ -190,8 +191,7 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
     if explanation.tools.is_empty() {
         text.push_str("no tools\n");
     } else {
-        let is_limited = |tool: &GivenTool| tool.limits.is_some() || is_denied(tool);
-        let limited = explanation.tools.iter().any(is_limited);
+        let limited = explanation.tools.iter().any(|tool| tool.limits.is_some());
         let row = |tool: &GivenTool| {
             let by = given_by(&tool.by, tool.selected_by.as_deref());
             let texts = [&*tool.name, tool.tier, tool.credential, &by];
@@ -292,7 +292,7 @@ fn one(
     let withheld = cluster.and_then(|cluster| cluster.withheld(&answer.tool));
     answer.given &= withheld.is_none();
     let how = answer.how.as_ref();
-    let is_usable = |how: &GivenTool| is_open(how, now) && !is_denied(how) && withheld.is_none();
+    let is_usable = |how: &GivenTool| is_open(how, now) && withheld.is_none();
     let code = ExitCode::from(u8::from(!how.is_some_and(is_usable)));
     let text = match args.output {
         Output::Table => one_text(&answer, withheld.as_ref(), now),
@@ -307,16 +307,8 @@ fn one(
     Ok((text, code))
 }
 
-/// Whether every call of the tool is denied, since its tier needs an approval.
-fn is_denied(tool: &GivenTool) -> bool {
-    tool.tier == Tier::Elevated.name()
-}
-
 /// Returns the limits of the tool, with a note if no rule is in its window.
 fn limits_at(tool: &GivenTool, now: Timestamp) -> String {
-    if is_denied(tool) {
-        return "every call is denied: needs an approval".to_owned();
-    }
     let limits = tool.limits.as_deref().unwrap_or("-");
     let mut closed = tool.rules.iter().filter_map(|rule| closed(rule, now));
     match (is_open(tool, now), closed.next()) {
@@ -356,11 +348,31 @@ fn given_by(grant: &str, selector: Option<&str>) -> String {
     }
 }
 
+/// Who must approve each call: by the tool's tier, and by each policy.
+fn approval_lines(how: &GivenTool) -> Vec<String> {
+    let elevated = Tier::Elevated.name();
+    let by_tier =
+        (how.tier == elevated).then(|| format!("approval    of each call: its tier is {elevated}"));
+    let by_policies = how.approval.iter().map(|asked| {
+        let need = Need(&asked.approval);
+        format!(
+            "approval    of each call, by {need}: ClusterToolPolicy {}",
+            asked.policy
+        )
+    });
+    by_tier.into_iter().chain(by_policies).collect()
+}
+
 fn rule_line(rule: &GivenRule, now: Timestamp) -> String {
     let state = closed(rule, now);
     let state = state.map_or_else(String::new, |why| format!(" ({why})"));
     let by = given_by(&rule.by, rule.selected_by.as_deref());
-    format!("rule        {by}: {}{state}", rule.limits)
+    let approvers = rule
+        .approval
+        .as_ref()
+        .map(|approval| format!(", by {}", Need(approval)));
+    let approvers = approvers.unwrap_or_default();
+    format!("rule        {by}: {}{approvers}{state}", rule.limits)
 }
 
 fn one_text(answer: &ToolExplanation, withheld: Option<&WithheldItem>, now: Timestamp) -> String {
@@ -370,9 +382,6 @@ fn one_text(answer: &ToolExplanation, withheld: Option<&WithheldItem>, now: Time
             (Some(WithheldItem { code, message, .. }), _) => {
                 format!("{tool} is granted to {agent} and withheld: {code}: {message}")
             }
-            _ if is_denied(how) => format!(
-                "{tool} is offered to {agent}, and every call is denied: its tier needs an approval, and this release has none"
-            ),
             (None, true) => format!("{tool} is given to {agent}"),
             (None, false) => format!("{tool} is given to {agent}, but not at {now}"),
         }]
@@ -390,7 +399,12 @@ fn one_text(answer: &ToolExplanation, withheld: Option<&WithheldItem>, now: Time
             format!("entry       {}", how.entry_digest),
         ])
         .chain(how.rules.iter().map(|rule| rule_line(rule, now)))
-        .chain(how.would_deny.iter().map(|policy| format!("tried out   {}", would_deny_it(policy))))
+        .chain(approval_lines(how))
+        .chain(
+            how.would_deny
+                .iter()
+                .map(|policy| format!("tried out   {}", would_deny_it(policy))),
+        )
         .collect(),
         None => std::iter::once(format!("{tool} is not given to {agent}"))
             .chain(answer.because.iter().map(|reason| match reason.withheld() {
