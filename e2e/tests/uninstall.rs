@@ -61,6 +61,8 @@ fn uninstalling_keeps_the_definitions_and_blocks_nothing() -> Result<()> {
         "clustertoolpolicies",
         "modelproviders",
         "surfaces",
+        "toolapprovals",
+        "tooldecisions",
         "tooldefaults",
         "toolgrants",
     ] {
