@@ -154,7 +154,9 @@ impl Session {
                     status.message
                 ))
             }
-            broken => self.failure(broken),
+            broken @ (ReadError::Api { .. } | ReadError::TooMany(_) | ReadError::NoPolicies(_)) => {
+                self.failure(broken)
+            }
         }
     }
 }

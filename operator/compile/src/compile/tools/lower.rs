@@ -96,8 +96,11 @@ pub(crate) fn tools<'r>(
                 work.withhold(canonical, finding.code, why);
             }
             Ok((described, tier, execution)) => {
-                let approval = policies.approval_of(name, described, tier);
-                report_approval(agent, &grant, &canonical, tier, &approval, work);
+                let risk = Risk {
+                    tier,
+                    approval: policies.approval_of(name, described, tier),
+                };
+                report_approval(agent, &grant, &canonical, &risk, work);
                 if rules.are_incomplete() {
                     let message = too_many_rules(&canonical);
                     let on_agent = Subject::new(Kind::Agent, agent);
@@ -112,12 +115,11 @@ pub(crate) fn tools<'r>(
                 let (mut tool, mut summary) = lower(
                     canonical,
                     described,
-                    tier,
+                    risk,
                     execution,
                     grant,
                     &credential,
                     reach,
-                    approval,
                 );
                 tool.extension.would_deny = would_deny.first().cloned();
                 summary.would_deny = would_deny;
@@ -475,23 +477,28 @@ pub(crate) fn needs_approval(field: &str, tool: &str) -> Finding {
     )
 }
 
+/// The harm that calls of a tool can do, and the policies that ask for an approval of each call.
+struct Risk {
+    tier: Tier,
+    approval: Vec<PolicyRequirement>,
+}
+
 /// Reports a tool that needs approvals although its grants need not ask for them.
 fn report_approval(
     agent: &ObjectRef,
     grant: &GrantSource,
     tool: &str,
-    tier: Tier,
-    policies: &[PolicyRequirement],
+    risk: &Risk,
     work: &mut Work,
 ) {
     let on_agent = Subject::new(Kind::Agent, agent);
     let on_grant = Subject::new(grant.kind, &grant.key);
-    if tier == Tier::Elevated {
+    if risk.tier == Tier::Elevated {
         needs_approval("spec.surfaces", tool).report(&on_agent, &mut work.found);
         needs_approval("spec.tools", tool).report(&on_grant, &mut work.found);
         return;
     }
-    let Some(first) = policies.first() else {
+    let Some(first) = risk.approval.first() else {
         return;
     };
     let message = format!(
@@ -538,13 +545,13 @@ fn lifted_limits(lifted: &LiftedLimits, tool: &str, work: &mut Work) {
 fn lower(
     name: String,
     described: &DescribedTool,
-    tier: Tier,
+    risk: Risk,
     execution: Execution,
     grant: GrantSource,
     credential: &Credential,
     reach: &Reach<'_>,
-    approval: Vec<PolicyRequirement>,
 ) -> (Tool, ToolSummary) {
+    let Risk { tier, approval } = risk;
     let mut tool = Tool {
         name,
         description: described.description.clone(),
