@@ -8,10 +8,15 @@
 //! every field that was added later is optional. The chain covers a line without its bodies: the
 //! bytes that are the same on disk and on standard output.
 
+mod approval;
 pub mod chain;
+mod fields;
 mod line;
 mod verify;
 
+pub use approval::{
+    ApprovalName, DecisionLine, DecisionVerdict, QuestionLine, QuestionRule, UsedApproval,
+};
 pub use chain::{Chain, Digest, Head, Link, LinkKind, short_form};
 pub use line::{
     Connection, DuplicateOf, GapLine, IntentLine, Line, ModelCallLine, RecordStatus, StartLine,

@@ -5,7 +5,11 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use toolcrib_manifest::{GrantRef, RawJson};
 
+use crate::approval::{DecisionLine, QuestionLine, UsedApproval};
 use crate::chain::Head;
+#[cfg(feature = "schema")]
+use crate::fields::GrantSchema;
+use crate::fields::is_empty;
 
 /// Version of the lines, in each `start` line. It changes when a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -17,6 +21,8 @@ pub const VERSION: u32 = 1;
 pub enum Line<'a> {
     Start(StartLine<'a>),
     ModelCall(ModelCallLine<'a>),
+    Question(QuestionLine<'a>),
+    Decision(DecisionLine<'a>),
     Intent(IntentLine<'a>),
     Turn(Box<TurnLine<'a>>),
     Gap(GapLine),
@@ -40,6 +46,8 @@ impl<'a> Line<'a> {
         match &*kind(text)? {
             "start" => of(text).map(Line::Start),
             "model_call" => of(text).map(Line::ModelCall),
+            "question" => of(text).map(Line::Question),
+            "decision" => of(text).map(Line::Decision),
             "intent" => of(text).map(Line::Intent),
             "turn" => of(text).map(|line| Line::Turn(Box::new(line))),
             "gap" => of(text).map(Line::Gap),
@@ -130,6 +138,9 @@ pub struct IntentLine<'a> {
     /// enforced and not tried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would_deny: Option<Cow<'a, str>>,
+    /// Omitted if the call needs no approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Cow<'a, UsedApproval>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,10 +231,6 @@ pub struct TurnLine<'a> {
     pub chain: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-}
-
-fn is_empty<T>(list: &[T]) -> bool {
-    list.is_empty()
 }
 
 /// The number of lines that are missing here. The file and standard output each have gaps of their own,
@@ -370,15 +377,4 @@ pub struct Connection {
     pub cause: Cow<'static, str>,
     /// `scheme://host:port`.
     pub address: String,
-}
-
-/// The schema of [`GrantRef`].
-#[cfg(feature = "schema")]
-#[derive(schemars::JsonSchema)]
-#[schemars(rename = "GrantRef")]
-#[expect(dead_code, reason = "only its schema is used")]
-struct GrantSchema {
-    /// `default` for ToolDefaults.
-    name: String,
-    namespace: String,
 }

@@ -188,7 +188,14 @@ impl Verifier {
             match Line::parse(line) {
                 Err(UnreadLine::OtherKind) | Ok(Line::Gap(_)) => {}
                 Err(UnreadLine::Broken) => source.broken += 1,
-                Ok(Line::Start(_) | Line::ModelCall(_) | Line::Intent(_) | Line::Turn(_)) => {
+                Ok(
+                    Line::Start(_)
+                    | Line::ModelCall(_)
+                    | Line::Question(_)
+                    | Line::Decision(_)
+                    | Line::Intent(_)
+                    | Line::Turn(_),
+                ) => {
                     source.unchained += 1;
                     source.first_unchained.get_or_insert(number);
                 }

@@ -174,6 +174,12 @@ impl Joiner {
                 self.reach(&start.pod, &start.timestamp, start.previous.is_none());
             }
             Ok(Line::ModelCall(call)) => self.reach(&call.pod, &call.timestamp, false),
+            Ok(Line::Question(question)) => {
+                self.reach(&question.pod, &question.timestamp, false);
+            }
+            Ok(Line::Decision(decision)) => {
+                self.reach(&decision.pod, &decision.timestamp, false);
+            }
             Ok(Line::Intent(intent)) => {
                 self.reach(&intent.pod, &intent.timestamp, false);
                 if self.is_new(intent.chain.as_deref(), intent.seq) {
