@@ -54,4 +54,4 @@ pub const RATES: &str = "rates/1";
 /// it. Not needed for tier Elevated, whose calls earlier mediators refuse.
 pub const APPROVAL: &str = "approval/1";
 /// The entries in `requires` of a tool that this release enforces.
-pub const TOOL_REQUIREMENTS: [&str; 3] = [RULES, WHEN, RATES];
+pub const TOOL_REQUIREMENTS: [&str; 4] = [RULES, WHEN, RATES, APPROVAL];

@@ -164,11 +164,24 @@ fn result(code: ResultCode) -> &'static str {
             "a budget of calls is used up; the text says which, and when its next period begins"
         }
         ResultCode::PermissionDenied => {
-            "the tool is not, or no longer, allowed; or its tier needs an approval"
+            "the tool is not, or no longer, allowed; or it needs an approval that nobody can give here"
         }
         ResultCode::RetriesExhausted => "the same tool was called wrongly too often in this turn",
-        ResultCode::ApprovalDenied => "somebody refused the call",
-        ResultCode::ApprovalTimeout => "no decision in time",
+        ResultCode::ApprovalDenied => {
+            "a person denied the call, nobody decided before its approval expired, or the approval was withdrawn; nothing ran"
+        }
+        ResultCode::ApprovalPending => {
+            "nobody has decided on the call yet, and nothing ran; the same call with exactly the same arguments can be made again and meets the same approval"
+        }
+        ResultCode::ApprovalTooLarge => {
+            "the call needs an approval, and its arguments are larger than the 16 KiB that a person can review; nothing ran"
+        }
+        ResultCode::TooManyPending => {
+            "too many calls of this agent, its namespace or the cluster wait for approvals; nothing ran"
+        }
+        ResultCode::TooManyDenied => {
+            "people denied five calls of this agent within an hour, and it asks no more until the hour is over; nothing ran"
+        }
         ResultCode::Timeout => "the service did not answer within `policy.toolTimeout`",
         ResultCode::Canceled => "the turn ended before the call",
         ResultCode::Http(_) => "the service answered with this status",

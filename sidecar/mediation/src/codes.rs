@@ -21,8 +21,16 @@ pub enum ResultCode {
     QuotaExhausted,
     PermissionDenied,
     RetriesExhausted,
+    /// A person denied the call, or nobody decided on it before its approval expired.
     ApprovalDenied,
-    ApprovalTimeout,
+    /// Nobody has decided on the call yet. The same call can be made again.
+    ApprovalPending,
+    /// The call needs an approval, and its arguments are too large for a person to review.
+    ApprovalTooLarge,
+    /// Too many calls wait for approvals.
+    TooManyPending,
+    /// People denied the agent's calls several times within an hour.
+    TooManyDenied,
     Timeout,
     Canceled,
     /// The service answered with this HTTP status.
@@ -40,7 +48,7 @@ pub enum ResultCode {
 
 impl ResultCode {
     /// All codes but those of HTTP statuses.
-    pub const NAMED: [ResultCode; 21] = [
+    pub const NAMED: [ResultCode; 24] = [
         ResultCode::InvalidArguments,
         ResultCode::SchemaValidation,
         ResultCode::ConditionFailed,
@@ -50,7 +58,10 @@ impl ResultCode {
         ResultCode::PermissionDenied,
         ResultCode::RetriesExhausted,
         ResultCode::ApprovalDenied,
-        ResultCode::ApprovalTimeout,
+        ResultCode::ApprovalPending,
+        ResultCode::ApprovalTooLarge,
+        ResultCode::TooManyPending,
+        ResultCode::TooManyDenied,
         ResultCode::Timeout,
         ResultCode::Canceled,
         ResultCode::McpError,
@@ -65,11 +76,16 @@ impl ResultCode {
     ];
 
     /// Codes of calls that were denied and never sent; a wrong call has other codes.
-    pub const DENIALS: [ResultCode; 6] = [
+    pub const DENIALS: [ResultCode; 11] = [
         ResultCode::PermissionDenied,
         ResultCode::ConditionFailed,
         ResultCode::RateLimited,
         ResultCode::QuotaExhausted,
+        ResultCode::ApprovalDenied,
+        ResultCode::ApprovalPending,
+        ResultCode::ApprovalTooLarge,
+        ResultCode::TooManyPending,
+        ResultCode::TooManyDenied,
         ResultCode::UnsupportedTool,
         ResultCode::UnsupportedRequirement,
     ];
@@ -87,7 +103,10 @@ impl fmt::Display for ResultCode {
             ResultCode::PermissionDenied => "permission_denied",
             ResultCode::RetriesExhausted => "retries_exhausted",
             ResultCode::ApprovalDenied => "approval_denied",
-            ResultCode::ApprovalTimeout => "approval_timeout",
+            ResultCode::ApprovalPending => "approval_pending",
+            ResultCode::ApprovalTooLarge => "approval_too_large",
+            ResultCode::TooManyPending => "too_many_pending",
+            ResultCode::TooManyDenied => "too_many_denied",
             ResultCode::Timeout => "timeout",
             ResultCode::Canceled => "canceled",
             ResultCode::Http(status) => return write!(f, "http_{status}"),

@@ -98,6 +98,11 @@ impl DirectCall {
         self.0.finish(finish, max_bytes);
     }
 
+    /// Notes, before the call is cut short, that it still waits for its approval.
+    pub fn unsent(&mut self) {
+        self.0.unsent();
+    }
+
     /// Ends the call because the runner has disconnected or its access has ended.
     pub fn cut_short(&mut self, now: Duration) {
         self.0.cut_short(ResultCode::Canceled, now);

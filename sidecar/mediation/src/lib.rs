@@ -89,11 +89,17 @@ mod text;
 mod tools;
 mod turn;
 
-pub use access::authority::{Authority, Denial, LiveTool};
+pub use access::approval::ApprovalNeed;
+pub use access::authority::{Authority, LiveTool};
 pub use access::budgets::BudgetCounts;
+pub use access::denial::Denial;
 pub use access::fabricated_calls::fabricated_calls;
 pub use access::partition::{OwnedCall, Partition, partition};
 pub use access::presented::{NameOwner, PresentedTools, RememberedTools};
+pub use access::questions::{
+    Approval, EarlierQuestion, Ending, FoundQuestion, Progress, Questions, Refusal, SETTLED,
+    Standing, WaitingCall,
+};
 pub use access::rates::{RateCounts, RuleCounts};
 pub use calls::call::{CallId, ManagedCall, RunnerCall};
 pub use calls::claw_id::ClawId;

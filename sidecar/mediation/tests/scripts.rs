@@ -126,6 +126,8 @@ enum ServiceSays {
     Unreachable,
     /// Authority is withdrawn before the dispatch.
     Withdrawn,
+    /// The authority decides; a service that is called answers `{}`.
+    Decided,
     /// The link's allowlist leaves only these rules from this dispatch on.
     Left(Vec<String>),
     /// The dispatch is at this time.
@@ -392,6 +394,7 @@ impl TurnPlayer<'_> {
                 | ServiceSays::TimesOut
                 | ServiceSays::Unreachable
                 | ServiceSays::Withdrawn
+                | ServiceSays::Decided
                 | ServiceSays::RunnerGone => {}
             }
             let permitted =
@@ -409,7 +412,8 @@ impl TurnPlayer<'_> {
                 .ok()
                 .and_then(|it| it.allowed_by().cloned());
             let outcome = match says {
-                ServiceSays::Left(_) | ServiceSays::At(_) => match permitted {
+                ServiceSays::Left(_) | ServiceSays::At(_) | ServiceSays::Decided => match permitted
+                {
                     Ok(_) => responded(200, "{}"),
                     Err(denial) => denial.into(),
                 },

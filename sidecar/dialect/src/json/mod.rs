@@ -271,12 +271,27 @@ pub fn checked(text: &str) -> Option<&str> {
 /// by their exact decimal value. `None` if the text is not JSON, repeats a key, or nests deeper
 /// than `serde_json` reads.
 pub fn canonical(text: &str) -> Option<String> {
+    rewritten(text, canonical_number)
+}
+
+/// Returns the text of a value with sorted keys, without white space and with one way to escape.
+/// Numbers stay as written, so that a person reads what is sent. `None` as for [`canonical`].
+pub fn sorted(text: &str) -> Option<String> {
+    rewritten(text, |number| Some(number.to_owned()))
+}
+
+fn rewritten(text: &str, number: fn(&str) -> Option<String>) -> Option<String> {
     let mut out = String::with_capacity(text.len());
-    write_canonical(text.trim_ascii(), 127, &mut out)?;
+    write_canonical(text.trim_ascii(), 127, number, &mut out)?;
     Some(out)
 }
 
-fn write_canonical(raw: &str, depth: usize, out: &mut String) -> Option<()> {
+fn write_canonical(
+    raw: &str,
+    depth: usize,
+    number: fn(&str) -> Option<String>,
+    out: &mut String,
+) -> Option<()> {
     let depth = depth.checked_sub(1)?;
     match raw.as_bytes().first()? {
         b'{' => {
@@ -290,7 +305,7 @@ fn write_canonical(raw: &str, depth: usize, out: &mut String) -> Option<()> {
                 out.push(if index == 0 { '{' } else { ',' });
                 out.push_str(&quote(&member.key));
                 out.push(':');
-                write_canonical(&raw[member.value.clone()], depth, out)?;
+                write_canonical(&raw[member.value.clone()], depth, number, out)?;
             }
             out.push_str(if members.is_empty() { "{}" } else { "}" });
         }
@@ -298,13 +313,13 @@ fn write_canonical(raw: &str, depth: usize, out: &mut String) -> Option<()> {
             let array = Array::scan(raw).ok()?;
             for (index, item) in array.texts(raw).enumerate() {
                 out.push(if index == 0 { '[' } else { ',' });
-                write_canonical(item, depth, out)?;
+                write_canonical(item, depth, number, out)?;
             }
             out.push_str(if array.items.is_empty() { "[]" } else { "]" });
         }
         b'"' => out.push_str(&quote(&string(raw)?)),
         b't' | b'f' | b'n' => out.push_str(checked(raw)?),
-        _ => out.push_str(&canonical_number(checked(raw)?)?),
+        _ => out.push_str(&number(checked(raw)?)?),
     }
     Some(())
 }

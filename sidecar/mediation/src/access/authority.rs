@@ -10,13 +10,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use toolcrib_manifest::{AllowedRules, Budget, LinkAllowlist, Tier};
+use toolcrib_manifest::{AllowedRules, Budget, BudgetUnit, LinkAllowlist};
 use toolcrib_rules::{Coverage, Exhaustion, Rule};
 
+use crate::access::approval::ApprovalNeed;
 use crate::access::budgets::BudgetCounts;
+use crate::access::denial::Denial;
 use crate::access::rates::RateCounts;
 use crate::calls::call::ManagedCall;
-use crate::calls::outcome::{Certainty, ToolFailure, ToolOutcome, whole_seconds};
 use crate::codes::ResultCode;
 use crate::tools::catalog::{Catalog, CatalogTool};
 use crate::tools::offer::{Offer, OfferedTool};
@@ -70,32 +71,41 @@ pub struct LiveTool {
     counted: BTreeSet<String>,
 }
 
-/// The reason for which a call may not run, or may no longer run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Denial {
-    #[error("{tool} is no longer granted")]
-    Withdrawn { tool: String },
-    #[error("{tool} is not granted at this time")]
-    Closed { tool: String },
-    #[error("{tool} is no longer granted with these arguments")]
-    Unmet { tool: String },
-    #[error(
-        "{tool} was called as often as it is granted; the next call is allowed in {} s",
-        whole_seconds(*.wait)
-    )]
-    RateLimited { tool: String, wait: Duration },
-    #[error("{tool} was not called: {exhaustion}")]
-    Exhausted {
-        tool: String,
-        exhaustion: Exhaustion,
-        wait: Duration,
-    },
-    #[error("{tool} has changed since it was presented")]
-    Changed { tool: String },
-    #[error("{tool} needs an approval, which is not available")]
-    Elevated { tool: String },
-    #[error("{tool} has a restriction that this release does not know")]
-    UnknownRequirement { tool: String },
+/// What a decision knows of an approval. With [`Approval::Asked`] nothing is counted.
+#[derive(Clone, Copy, Debug)]
+enum Approval<'a> {
+    None,
+    /// A person has approved the call, after an approval was asked as the need says.
+    Given(&'a ApprovalNeed),
+    /// The decision is to find out whether one is needed.
+    Asked,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Check<'a> {
+    approval: Approval<'a>,
+    rates: &'a RateCounts,
+}
+
+/// The result for a call that may run.
+#[derive(Debug, Default)]
+struct Permitted {
+    /// `None`: the tool has no rules.
+    allowed_by: Option<AllowedBy>,
+    /// Digests of the rules whose rates count the call.
+    counted: BTreeSet<String>,
+    /// Set only with [`Approval::Asked`].
+    need: Option<ApprovalNeed>,
+}
+
+/// The open rules that a call meets.
+#[derive(Debug, Default)]
+struct RulesMet<'t> {
+    met: Vec<&'t Rule>,
+    /// A rule that is tried out and whose pinned arguments the call has.
+    audit: Option<&'t Rule>,
+    /// Whether the window of any rule is open.
+    is_open: bool,
 }
 
 impl Authority {
@@ -126,8 +136,8 @@ impl Authority {
         }
     }
 
-    /// Returns the tool if this call may run at this moment, and counts it against the rates of the rules
-    /// that it meets, and against the agent's budgets.
+    /// Returns the tool if this call may run at this moment without an approval, and counts it against
+    /// the rates of the rules that it meets, and against the agent's budgets.
     pub fn permits(
         &self,
         call: &ManagedCall,
@@ -135,6 +145,47 @@ impl Authority {
         budgets: &BudgetCounts,
         now: Timestamp,
     ) -> Result<LiveTool, Denial> {
+        let approval = Approval::None;
+        self.decide(call, Check { approval, rates }, budgets, now)
+            .map(|(live, _)| live)
+    }
+
+    /// Like [`Self::permits`], for a call that was approved after an approval was asked as `asked`
+    /// says. The approval replaces the person, nothing else.
+    pub fn permits_approved(
+        &self,
+        call: &ManagedCall,
+        asked: &ApprovalNeed,
+        rates: &RateCounts,
+        budgets: &BudgetCounts,
+        now: Timestamp,
+    ) -> Result<LiveTool, Denial> {
+        let approval = Approval::Given(asked);
+        self.decide(call, Check { approval, rates }, budgets, now)
+            .map(|(live, _)| live)
+    }
+
+    /// Returns the approval that this call needs now; `None`: it may run without one. An error if the
+    /// call would be denied with an approval too. Counts nothing.
+    pub fn approval_need(
+        &self,
+        call: &ManagedCall,
+        rates: &RateCounts,
+        budgets: &BudgetCounts,
+        now: Timestamp,
+    ) -> Result<Option<ApprovalNeed>, Denial> {
+        let approval = Approval::Asked;
+        self.decide(call, Check { approval, rates }, budgets, now)
+            .map(|(_, need)| need)
+    }
+
+    fn decide(
+        &self,
+        call: &ManagedCall,
+        check: Check<'_>,
+        budgets: &BudgetCounts,
+        now: Timestamp,
+    ) -> Result<(LiveTool, Option<ApprovalNeed>), Denial> {
         let tool = || call.name().to_string();
         let catalog = &self.allowed.catalog;
         let Some(live) = catalog.get(call.name()) else {
@@ -151,21 +202,31 @@ impl Authority {
         if live.digest != call.digest() {
             return Err(Denial::Changed { tool: tool() });
         }
-        if live.tier == Tier::Elevated {
-            return Err(Denial::Elevated { tool: tool() });
-        }
-        let permit = || self.allowed.rule_met(live, call, rates, now);
+        let permit = || self.allowed.permitted(live, call, check, now);
         let exhausted = |exhaustion: Exhaustion| Denial::Exhausted {
             tool: tool(),
             wait: exhaustion.wait(now),
             exhaustion,
         };
-        let (allowed_by, counted) = budgets.count_call(&self.budgets, now, permit, exhausted)?;
-        Ok(LiveTool {
+        let Permitted {
+            allowed_by,
+            counted,
+            need,
+        } = match check.approval {
+            Approval::None | Approval::Given(_) => {
+                budgets.count_call(&self.budgets, now, permit, exhausted)?
+            }
+            Approval::Asked => match budgets.exhaustion(BudgetUnit::Calls, &self.budgets, now) {
+                Some(exhaustion) => return Err(exhausted(exhaustion)),
+                None => permit()?,
+            },
+        };
+        let live = LiveTool {
             tool: live.clone(),
             allowed_by,
             counted,
-        })
+        };
+        Ok((live, need))
     }
 
     /// The tools that a rule gives, whatever its conditions.
@@ -252,31 +313,108 @@ impl AllowedCatalog {
     }
 
     /// Chooses the rule that allows the call: the first one that the call meets and whose rates have
-    /// room, else the first one that is tried out and whose pinned arguments the call has. `None`: the
-    /// tool has no rules. Also returns the digests of the rules whose rates count the call.
-    fn rule_met(
+    /// room, else the first one that is tried out and whose pinned arguments the call has. A rule that
+    /// needs no approval goes before the others; a rule that is tried out needs its approval all the
+    /// same. Also returns the digests of the rules whose rates count the call.
+    fn permitted(
         &self,
         tool: &CatalogTool,
         call: &ManagedCall,
-        rates: &RateCounts,
+        check: Check<'_>,
         now: Timestamp,
-    ) -> Result<(Option<AllowedBy>, BTreeSet<String>), Denial> {
+    ) -> Result<Permitted, Denial> {
+        let name = || call.name().to_string();
+        let settled = |asking: &[&Rule]| match (ApprovalNeed::of(tool, asking), check.approval) {
+            (None, _) => Ok(None),
+            (Some(need), Approval::Given(asked)) if asked.covers(&need) => Ok(None),
+            (Some(_), Approval::Given(_)) => Err(Denial::OtherApproval { tool: name() }),
+            (Some(need), Approval::None) => Err(Denial::NeedsApproval {
+                tool: name(),
+                need: Box::new(need),
+            }),
+            (Some(need), Approval::Asked) => Ok(Some(need)),
+        };
         if tool.rules.is_empty() {
-            return Ok((None, BTreeSet::new()));
+            let need = settled(&[])?;
+            return Ok(Permitted {
+                need,
+                ..Permitted::default()
+            });
         }
+        let RulesMet {
+            met,
+            audit,
+            is_open,
+        } = self.rules_met(tool, call, now);
+        let permit = |waits: &[Option<Duration>]| {
+            let free = met.iter().zip(waits).filter(|(_, wait)| wait.is_none());
+            let free: Vec<&Rule> = free.map(|(rule, _)| *rule).collect();
+            let silent = free.iter().find(|rule| !rule.needs_approval());
+            let asking = if silent.is_some() {
+                &[]
+            } else {
+                free.as_slice()
+            };
+            if let Some(rule) = silent.or(free.first()) {
+                return Ok((AllowedBy::of(rule, None), settled(asking)?));
+            }
+            let denial = match waits.iter().flatten().min() {
+                Some(wait) => Denial::RateLimited {
+                    tool: name(),
+                    wait: *wait,
+                },
+                None if is_open => Denial::Unmet { tool: name() },
+                None => Denial::Closed { tool: name() },
+            };
+            let Some(rule) = audit else {
+                return Err(denial);
+            };
+            let asking: &[&Rule] = match rule.needs_approval() {
+                true => &[rule],
+                false => &[],
+            };
+            // The refusal from when the call was read, unless a rule that allowed the call has been
+            // removed since.
+            let would_deny = match call.refused_when_read() {
+                Some((code, message)) => (code, message.to_owned()),
+                None => (denial.code(), denial.to_string()),
+            };
+            Ok((AllowedBy::of(rule, Some(would_deny)), settled(asking)?))
+        };
+        let rated = met.iter().filter(|rule| !rule.rates().is_empty());
+        let counted: BTreeSet<String> = rated.map(|rule| rule.digest().to_owned()).collect();
+        let (allowed_by, need) = match (counted.is_empty(), check.approval) {
+            (true, _) => permit(&vec![None; met.len()])?,
+            (false, Approval::Asked) => permit(&check.rates.waits(call.name(), &met, now))?,
+            (false, Approval::None | Approval::Given(_)) => {
+                check.rates.count(call.name(), &met, now, permit)?
+            }
+        };
+        Ok(Permitted {
+            allowed_by: Some(allowed_by),
+            counted,
+            need,
+        })
+    }
+
+    /// Finds the open rules that the call meets.
+    fn rules_met<'t>(
+        &self,
+        tool: &'t CatalogTool,
+        call: &ManagedCall,
+        now: Timestamp,
+    ) -> RulesMet<'t> {
         let text = call.arguments().get();
         let arguments: Value =
             serde_json::from_str(text).expect("arguments were parsed when the call was read");
         let facts = tool.facts(now);
         let has_rates = self.rules(tool).any(|(_, it)| !it.rule.rates().is_empty());
-        let mut is_open = false;
-        let mut met: Vec<&Rule> = Vec::new();
-        let mut audit = None;
+        let mut found = RulesMet::default();
         for (_, rule) in self.rules(tool) {
             if !rule.rule.is_open(now) {
                 continue;
             }
-            is_open = true;
+            found.is_open = true;
             // The digest covers the schema, so it accepts these arguments as it did when they were read.
             let is_read = call.was_met_when_read(rule.rule.digest());
             let meets = |coverage| match coverage {
@@ -287,45 +425,18 @@ impl AllowedCatalog {
             };
             let is_met = meets(Coverage::All);
             if is_met {
-                met.push(&rule.rule);
-                if !has_rates {
+                found.met.push(&rule.rule);
+                // Others would change nothing: this one allows the call.
+                if !has_rates && !rule.rule.needs_approval() {
                     break;
                 }
             }
-            if audit.is_none() && rule.rule.is_audit() && (is_met || meets(Coverage::Pins)) {
-                audit = Some(&rule.rule);
+            let is_tried_out = found.audit.is_none() && rule.rule.is_audit();
+            if is_tried_out && (is_met || meets(Coverage::Pins)) {
+                found.audit = Some(&rule.rule);
             }
         }
-        let rated = met.iter().filter(|rule| !rule.rates().is_empty());
-        let counted: BTreeSet<String> = rated.map(|rule| rule.digest().to_owned()).collect();
-        let name = call.name().to_string();
-        let denial = if let Some(first) = met.first() {
-            let room = match counted.is_empty() {
-                true => Ok(*first),
-                false => {
-                    let at = rates.count(call.name(), &met, audit.is_some(), now);
-                    at.map(|at| met[at])
-                }
-            };
-            match room {
-                Ok(rule) => return Ok((Some(AllowedBy::of(rule, None)), counted)),
-                Err(wait) => Denial::RateLimited { tool: name, wait },
-            }
-        } else if is_open {
-            Denial::Unmet { tool: name }
-        } else {
-            Denial::Closed { tool: name }
-        };
-        let Some(rule) = audit else {
-            return Err(denial);
-        };
-        // The refusal from when the call was read, unless a rule that allowed the call has been
-        // removed since.
-        let would_deny = match call.refused_when_read() {
-            Some((code, message)) => (code, message.to_owned()),
-            None => (denial.code(), denial.to_string()),
-        };
-        Ok((Some(AllowedBy::of(rule, Some(would_deny))), counted))
+        found
     }
 
     fn offer(&self, now: Timestamp) -> Offer {
@@ -372,43 +483,5 @@ impl LiveTool {
     /// The digests of the rules whose rates count the call.
     pub fn counted(&self) -> &BTreeSet<String> {
         &self.counted
-    }
-}
-
-impl Denial {
-    pub fn code(&self) -> ResultCode {
-        match self {
-            Denial::Withdrawn { .. }
-            | Denial::Closed { .. }
-            | Denial::Changed { .. }
-            | Denial::Elevated { .. } => ResultCode::PermissionDenied,
-            Denial::Unmet { .. } => ResultCode::ConditionFailed,
-            Denial::RateLimited { .. } => ResultCode::RateLimited,
-            Denial::Exhausted { .. } => ResultCode::QuotaExhausted,
-            Denial::UnknownRequirement { .. } => ResultCode::UnsupportedRequirement,
-        }
-    }
-}
-
-impl From<Denial> for ToolFailure {
-    fn from(denied: Denial) -> Self {
-        let failure = ToolFailure::new(denied.code(), Certainty::NeverRan, denied.to_string());
-        match denied {
-            Denial::RateLimited { wait, .. } | Denial::Exhausted { wait, .. } => {
-                failure.after(wait)
-            }
-            Denial::Withdrawn { .. }
-            | Denial::Closed { .. }
-            | Denial::Unmet { .. }
-            | Denial::Changed { .. }
-            | Denial::Elevated { .. }
-            | Denial::UnknownRequirement { .. } => failure,
-        }
-    }
-}
-
-impl From<Denial> for ToolOutcome {
-    fn from(denied: Denial) -> Self {
-        ToolOutcome::Failed(denied.into())
     }
 }

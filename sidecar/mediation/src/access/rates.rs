@@ -141,44 +141,54 @@ impl RateCounts {
         }
     }
 
-    /// Finds the first of these rules that has room for a call, and counts the call against all of
-    /// them, once for each digest. Without room nothing is counted, unless the call runs anyway
-    /// (`is_audit`); the error is the shortest wait.
-    pub(crate) fn count(
+    /// Returns for each of these rules the time until it has room for a call; `None`: it has room.
+    pub(crate) fn waits(
         &self,
         tool: &str,
         rules: &[&Rule],
-        is_audit: bool,
         now: Timestamp,
-    ) -> Result<usize, Duration> {
-        let State { own, others } = &mut *self.0.lock();
-        let wait = |rule: &&Rule| match rule.rates() {
-            [] => None,
-            _ => {
-                let key = key(tool, rule);
-                wait(rule, own.get(&key), others.get(&key), now)
-            }
-        };
-        let waits: Vec<Option<Duration>> = rules.iter().map(wait).collect();
-        let free = waits.iter().position(Option::is_none);
-        if free.is_some() || is_audit {
-            let rated = rules.iter().filter(|rule| !rule.rates().is_empty());
-            let rated: BTreeMap<&str, &Rule> = rated.map(|it| (it.digest(), *it)).collect();
-            for rule in rated.into_values() {
-                let key = key(tool, rule);
-                if !own.contains_key(&key) {
-                    make_room(own, now);
-                }
-                let counts = own.entry(key).or_insert_with(|| Counts {
-                    last: now,
-                    counts: Vec::new(),
-                });
-                counts.add(rule, now);
-            }
-        }
-        let wait = waits.into_iter().flatten().min();
-        free.ok_or(wait.unwrap_or_default())
+    ) -> Vec<Option<Duration>> {
+        waits(&self.0.lock(), tool, rules, now)
     }
+
+    /// Counts a call that `permit` permits, by the waits of these rules ([`Self::waits`]), against all
+    /// of them, once for each digest.
+    pub(crate) fn count<T, E>(
+        &self,
+        tool: &str,
+        rules: &[&Rule],
+        now: Timestamp,
+        permit: impl FnOnce(&[Option<Duration>]) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let state = &mut *self.0.lock();
+        let permitted = permit(&waits(state, tool, rules, now))?;
+        let own = &mut state.own;
+        let rated = rules.iter().filter(|rule| !rule.rates().is_empty());
+        let rated: BTreeMap<&str, &Rule> = rated.map(|it| (it.digest(), *it)).collect();
+        for rule in rated.into_values() {
+            let key = key(tool, rule);
+            if !own.contains_key(&key) {
+                make_room(own, now);
+            }
+            let counts = own.entry(key).or_insert_with(|| Counts {
+                last: now,
+                counts: Vec::new(),
+            });
+            counts.add(rule, now);
+        }
+        Ok(permitted)
+    }
+}
+
+fn waits(state: &State, tool: &str, rules: &[&Rule], now: Timestamp) -> Vec<Option<Duration>> {
+    let wait = |rule: &&Rule| match rule.rates() {
+        [] => None,
+        _ => {
+            let key = key(tool, rule);
+            wait(rule, state.own.get(&key), state.others.get(&key), now)
+        }
+    };
+    rules.iter().map(wait).collect()
 }
 
 impl Counts {
@@ -280,26 +290,46 @@ mod tests {
         Rule::read(&rule).unwrap()
     }
 
+    /// Counts a call if one of the rules has room for it, or if it runs anyway. The index of the first
+    /// rule with room, or the shortest wait.
+    fn count(
+        counts: &RateCounts,
+        tool: &str,
+        rules: &[&Rule],
+        is_audit: bool,
+        now: Timestamp,
+    ) -> Result<usize, Duration> {
+        let permit = |waits: &[Option<Duration>]| {
+            let free = waits.iter().position(Option::is_none);
+            let wait = waits.iter().flatten().min().copied();
+            match free.ok_or(wait.unwrap_or_default()) {
+                Err(wait) if !is_audit => Err(wait),
+                permitted => Ok(permitted),
+            }
+        };
+        counts.count(tool, rules, now, permit)?
+    }
+
     #[test]
     fn a_call_counts_against_every_rule_that_it_meets() {
         let counts = RateCounts::default();
         let (one, two) = (rule("one", 1), rule("two", 2));
         let both = [&one, &two];
-        assert_eq!(counts.count("a.b", &both, false, NOW), Ok(0));
-        assert_eq!(counts.count("a.b", &both, false, NOW), Ok(1));
+        assert_eq!(count(&counts, "a.b", &both, false, NOW), Ok(0));
+        assert_eq!(count(&counts, "a.b", &both, false, NOW), Ok(1));
         let wait = Duration::from_secs(61);
-        assert_eq!(counts.count("a.b", &both, false, NOW), Err(wait));
-        assert_eq!(counts.count("a.b", &[&two], false, NOW), Err(wait));
+        assert_eq!(count(&counts, "a.b", &both, false, NOW), Err(wait));
+        assert_eq!(count(&counts, "a.b", &[&two], false, NOW), Err(wait));
         // Two grants with the same rule are one.
         let twins = [&two, &rule("two", 2)];
         for expected in [Ok(0), Ok(0), Err(wait)] {
-            assert_eq!(counts.count("a.d", &twins, false, NOW), expected);
+            assert_eq!(count(&counts, "a.d", &twins, false, NOW), expected);
         }
         // Tools are counted apart.
-        assert_eq!(counts.count("a.c", &[&two], false, NOW), Ok(0));
+        assert_eq!(count(&counts, "a.c", &[&two], false, NOW), Ok(0));
         // A call that runs anyway is counted.
         let before = counts.of("a.b", &BTreeSet::from(["one".to_owned()]));
-        assert_eq!(counts.count("a.b", &both, true, NOW), Err(wait));
+        assert_eq!(count(&counts, "a.b", &both, true, NOW), Err(wait));
         assert_ne!(
             counts.of("a.b", &BTreeSet::from(["one".to_owned()])),
             before
@@ -310,12 +340,12 @@ mod tests {
     fn counts_are_taken_over_as_text() {
         let (counts, later) = (RateCounts::default(), RateCounts::default());
         let one = rule("one", 1);
-        assert_eq!(counts.count("a.b", &[&one], false, NOW), Ok(0));
+        assert_eq!(count(&counts, "a.b", &[&one], false, NOW), Ok(0));
         for counts in counts.all(NOW) {
             let text = serde_json::to_string(&counts).unwrap();
             later.restore(serde_json::from_str(&text).unwrap());
         }
-        assert!(later.count("a.b", &[&one], false, NOW).is_err());
+        assert!(count(&later, "a.b", &[&one], false, NOW).is_err());
         assert_eq!(later.all(NOW), counts.all(NOW));
         assert_eq!(later.all(NOW + SignedDuration::from_hours(26)), []);
     }
@@ -339,7 +369,7 @@ mod tests {
     fn calls_of_other_pods_count_and_no_slot_falls() {
         let counts = RateCounts::default();
         let three = rule("three", 3);
-        let count = |now| counts.count("a.b", &[&three], false, now);
+        let of_three = |now| count(&counts, "a.b", &[&three], false, now);
         counts.learn(&[told("three", &[(0, 1), (10, 1)])], at(20));
         // A new leader that has not heard of all pods yet, and messages that cannot be used.
         counts.learn(&[told("three", &[(10, 1)])], at(20));
@@ -347,21 +377,21 @@ mod tests {
         let mut wrong = told("three", &[(20, 9)]);
         wrong.counts[0].per_ms = 0;
         counts.learn(&[wrong, told("four", &[(20, 9)])], at(20));
-        assert_eq!(count(at(20)), Ok(0));
+        assert_eq!(of_three(at(20)), Ok(0));
         let refused = Err(Duration::from_secs(41));
-        assert_eq!(count(at(20)), refused);
+        assert_eq!(of_three(at(20)), refused);
         // They are no calls of this pod.
         let own = || counts.own([("a.b", &three)].into_iter(), at(20));
         assert_eq!(own(), [told("three", &[(20, 1)])]);
         // They are over in time without a message, and in other pods' slots alone.
-        assert_eq!(count(at(61)), Ok(0));
-        assert!(count(at(61)).is_err());
-        assert_eq!(count(at(71)), Ok(0));
+        assert_eq!(of_three(at(61)), Ok(0));
+        assert!(of_three(at(61)).is_err());
+        assert_eq!(of_three(at(71)), Ok(0));
         // A rule that this pod has not called.
         counts.learn(&[told("one", &[(60, 1)])], at(71));
         let one = rule("one", 1);
-        assert!(counts.count("a.b", &[&one], false, at(71)).is_err());
-        assert_eq!(counts.count("a.c", &[&one], false, at(71)), Ok(0));
+        assert!(count(&counts, "a.b", &[&one], false, at(71)).is_err());
+        assert_eq!(count(&counts, "a.c", &[&one], false, at(71)), Ok(0));
     }
 
     #[test]
@@ -370,7 +400,7 @@ mod tests {
         let rules: Vec<Rule> = (0..100).map(|at| rule(&format!("r{at:03}"), 9)).collect();
         for (second, rule) in rules.iter().enumerate() {
             let second = i64::try_from(second).unwrap();
-            assert_eq!(counts.count("a.b", &[rule], false, at(second)), Ok(0));
+            assert_eq!(count(&counts, "a.b", &[rule], false, at(second)), Ok(0));
         }
         let asked = || rules.iter().map(|rule| ("a.b", rule));
         // Those of the last minute; the same rule of two grants is one.
@@ -379,7 +409,7 @@ mod tests {
         assert_eq!(own[0], told("r099", &[(99, 1)]));
         assert_eq!(own[60].rule, "r039");
         for rule in &rules {
-            assert_eq!(counts.count("a.b", &[rule], false, at(100)), Ok(0));
+            assert_eq!(count(&counts, "a.b", &[rule], false, at(100)), Ok(0));
         }
         let own = counts.own(asked(), at(100));
         assert_eq!(own.len(), MOST_RATED_RULES);
@@ -387,7 +417,7 @@ mod tests {
         let busy = RateCounts::default();
         for rule in &rules {
             for second in 0..40 {
-                busy.count("a.b", &[rule], true, at(second)).ok();
+                count(&busy, "a.b", &[rule], true, at(second)).ok();
             }
         }
         let own = busy.own(asked(), at(40));
@@ -411,12 +441,12 @@ mod tests {
         for number in 0..MAX_KEPT + 10 {
             let now = NOW + SignedDuration::from_millis(number as i64);
             let rule = rule(&format!("r{number}"), 1);
-            assert_eq!(counts.count("a.b", &[&rule], false, now), Ok(0));
+            assert_eq!(count(&counts, "a.b", &[&rule], false, now), Ok(0));
         }
         // The oldest that is left is called again: it needs no room, so it keeps its count.
         let oldest = rule("r10", 1);
-        assert!(counts.count("a.b", &[&oldest], false, NOW).is_err());
-        assert!(counts.count("a.b", &[&oldest], true, NOW).is_err());
+        assert!(count(&counts, "a.b", &[&oldest], false, NOW).is_err());
+        assert!(count(&counts, "a.b", &[&oldest], true, NOW).is_err());
         let kept = counts.all(NOW);
         assert_eq!(kept.len(), MAX_KEPT);
         assert!(kept.iter().all(|it| it.rule != "r9"));

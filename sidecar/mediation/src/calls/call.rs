@@ -48,21 +48,12 @@ pub struct ManagedCall {
 
 /// The reason for which a call of a presented tool cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unready {
-    /// The tool needs an approval.
-    Elevated,
-    Refused(Refusal),
-}
+pub(crate) struct Unready(pub(crate) Refusal);
 
 impl Unready {
     /// Returns true if other arguments could be accepted.
     pub(crate) fn is_in_arguments(&self) -> bool {
-        match self {
-            Unready::Elevated => false,
-            Unready::Refused(refusal) => {
-                ![ResultCode::UnsupportedTool, ResultCode::PermissionDenied].contains(&refusal.code)
-            }
-        }
+        ![ResultCode::UnsupportedTool, ResultCode::PermissionDenied].contains(&self.0.code)
     }
 }
 
@@ -77,14 +68,11 @@ impl ManagedCall {
         now: Timestamp,
     ) -> Result<Self, Unready> {
         let tool = offered.catalog_tool();
-        if tool.tier == Tier::Elevated {
-            return Err(Unready::Elevated);
-        }
         let claw_id = claw_id.towards(&tool.tool);
         let executed = arguments::executed(arguments, offered, &claw_id, now);
-        let executed = executed.map_err(Unready::Refused)?;
+        let executed = executed.map_err(Unready)?;
         let arguments = RawJson::from_text(executed.text).map_err(|_| {
-            Unready::Refused(Refusal {
+            Unready(Refusal {
                 code: ResultCode::InvalidArguments,
                 message: "arguments are not JSON".into(),
                 place: None,

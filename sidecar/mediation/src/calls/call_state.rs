@@ -95,6 +95,13 @@ impl CallState {
         Some(call)
     }
 
+    /// Makes a dispatched call that was not sent wait again.
+    pub(crate) fn unsent(&mut self) {
+        if let CallPhase::Running(call, _) = &self.phase {
+            self.phase = CallPhase::Waiting(call.clone());
+        }
+    }
+
     /// Stores the outcome of a running call.
     pub(crate) fn finish(&mut self, finish: CallFinish<'_>, max_bytes: usize) -> Certainty {
         let CallFinish {

@@ -98,7 +98,8 @@ impl ToolFailure {
     }
 
     /// Adds the time after which the same call is allowed.
-    pub(crate) fn after(self, wait: Duration) -> Self {
+    #[must_use]
+    pub fn after(self, wait: Duration) -> Self {
         Self {
             retry_after: Some(wait),
             ..self
@@ -129,6 +130,11 @@ impl ToolFailure {
             Certainty::Unclear,
             format!("the answer of {tool} broke off; it may have run"),
         )
+    }
+
+    /// The mediator refused the call.
+    pub fn refused(code: ResultCode, message: impl Into<String>) -> Self {
+        Self::new(code, Certainty::NeverRan, message)
     }
 
     pub fn timeout(tool: &str) -> Self {
@@ -262,6 +268,10 @@ impl ToolOutcome {
                     ResultCode::ConditionFailed,
                     ResultCode::RateLimited,
                     ResultCode::QuotaExhausted,
+                    ResultCode::ApprovalPending,
+                    ResultCode::ApprovalTooLarge,
+                    ResultCode::TooManyPending,
+                    ResultCode::TooManyDenied,
                 ];
                 codes.contains(&failure.code)
             }

@@ -16,14 +16,7 @@ const RETRIES_EXHAUSTED_AT: u32 = 3;
 /// tool, this one included; the first two results repeat the schema, unless it is the conditions of
 /// the grants that refuse the call.
 pub(crate) fn unready_result(tool: &OfferedTool, why: &Unready, failures: u32) -> CallResult {
-    let refusal = match why {
-        Unready::Elevated => {
-            let message = format!("{} needs an approval, which is not available", tool.name());
-            let code = ResultCode::PermissionDenied;
-            return CallResult::rejected(error_result(code, &message, None, None), true);
-        }
-        Unready::Refused(refusal) => refusal,
-    };
+    let Unready(refusal) = why;
     if !why.is_in_arguments() {
         let result = error_result(refusal.code, &refusal.message, None, None);
         return CallResult::rejected(result, true);
@@ -69,7 +62,10 @@ pub(crate) fn order_result(code: ResultCode) -> String {
         | ResultCode::PermissionDenied
         | ResultCode::RetriesExhausted
         | ResultCode::ApprovalDenied
-        | ResultCode::ApprovalTimeout
+        | ResultCode::ApprovalPending
+        | ResultCode::ApprovalTooLarge
+        | ResultCode::TooManyPending
+        | ResultCode::TooManyDenied
         | ResultCode::Timeout
         | ResultCode::Canceled
         | ResultCode::Http(_)
@@ -118,7 +114,10 @@ pub(crate) fn unknown_result(code: ResultCode, name: &str) -> String {
         | ResultCode::QuotaExhausted
         | ResultCode::RetriesExhausted
         | ResultCode::ApprovalDenied
-        | ResultCode::ApprovalTimeout
+        | ResultCode::ApprovalPending
+        | ResultCode::ApprovalTooLarge
+        | ResultCode::TooManyPending
+        | ResultCode::TooManyDenied
         | ResultCode::Timeout
         | ResultCode::Canceled
         | ResultCode::Http(_)

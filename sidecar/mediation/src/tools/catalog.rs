@@ -143,9 +143,16 @@ impl CatalogTool {
             .iter()
             .filter_map(|entry| GrantRule::read(entry, validators))
             .collect();
-        // Without a rule that can be met, an empty list would mean that there are no conditions.
-        let is_conditional = !entries.is_empty() || !tool.extension.requires.is_empty();
-        if is_conditional && rules.is_empty() {
+        let asks = !tool.extension.approval.is_empty() || entries.iter().any(|it| it.approval);
+        let requires_approval = |name: &String| name == names::APPROVAL;
+        // Nobody could be asked.
+        if !asks && tool.extension.requires.iter().any(requires_approval) {
+            return Err(ResultCode::UnsupportedRequirement);
+        }
+        // Without a rule that can be met, an empty list would mean that there are no conditions. An
+        // approval that a policy asks for needs no rule.
+        let requires_rules = !tool.extension.requires.iter().all(requires_approval);
+        if (!entries.is_empty() || requires_rules) && rules.is_empty() {
             return Err(ResultCode::UnsupportedRequirement);
         }
         let tier = match &tool.extension.tier {

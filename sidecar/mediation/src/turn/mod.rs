@@ -192,6 +192,8 @@ pub struct Turn {
     stream_began: bool,
     /// Time of the event that is being handled.
     now: Duration,
+    /// Time for which calls have waited for approvals, which the deadline does not count.
+    stood: Duration,
     /// The runner's stream, unless it is built from the last reply alone.
     live: Option<Live>,
 }
@@ -270,6 +272,7 @@ impl Turn {
             last_chance: None,
             stream_began: false,
             now: Duration::ZERO,
+            stood: Duration::ZERO,
             live,
         };
         let first = turn.call_model(Purpose::First);
@@ -297,7 +300,19 @@ impl Turn {
 
     /// Time of [`Event::Deadline`], counted from the beginning of the turn.
     pub fn deadline(&self) -> Duration {
-        Duration::from_millis(self.policy.total_timeout_ms.max(1))
+        Duration::from_millis(self.policy.total_timeout_ms.max(1)).saturating_add(self.stood)
+    }
+
+    /// Moves the deadline by the time for which calls have waited for approvals in all.
+    pub fn stood_still(&mut self, stood: Duration) {
+        self.stood = stood;
+    }
+
+    /// Notes, before an event that ends the turn, that these dispatched calls still wait for approvals.
+    pub fn unsent(&mut self, calls: &[CallId]) {
+        if let State::Executing(round) = &mut self.state {
+            round.unsent(calls);
+        }
     }
 
     /// Returns the timeout of a call that begins now.

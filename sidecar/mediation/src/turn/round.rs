@@ -257,6 +257,18 @@ impl Round {
         true
     }
 
+    /// Makes dispatched calls that were not sent wait again.
+    pub(super) fn unsent(&mut self, calls: &[CallId]) {
+        for state in &mut self.states {
+            if calls
+                .iter()
+                .any(|id| id.index == state.index && id.round == self.number)
+            {
+                state.unsent();
+            }
+        }
+    }
+
     pub(super) fn running(&self) -> bool {
         self.states
             .iter()
