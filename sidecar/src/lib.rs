@@ -8,12 +8,14 @@
 //! Reading order: [`config`] (the four files), [`app`] (state that requests share), [`http`]
 //! (listeners and routes), [`request`] (authentication, bounds and the record of a request),
 //! [`turn`] and [`native`] (the work on a request), [`outbound`] (all outgoing calls: to tools,
-//! models, feeds, and over the link to the operator), [`history`] (the record).
+//! models, feeds, and over the link to the operator), [`approvals`] (the questions about calls),
+//! [`history`] (the record).
 //!
 //! Invariants: only the four files of that moment grant anything ([`config`]); no side effect
 //! without a line in the record before it ([`history`]).
 
 pub mod app;
+pub mod approvals;
 pub mod config;
 #[doc(hidden)]
 pub mod foreign;

@@ -17,6 +17,7 @@ use self::connections::Bounds;
 use self::continuity::ContinuityStore;
 use self::rates::RateStore;
 use self::sessions::native::NativeClients;
+use crate::approvals::Approvals;
 use crate::config::CurrentConfig;
 use crate::history::History;
 use crate::metrics::Metrics;
@@ -47,7 +48,9 @@ pub struct App {
     pub models: Arc<ModelClient>,
     /// The services that do not answer.
     pub outages: Arc<Outages>,
-    pub history: History,
+    pub history: Arc<History>,
+    /// The questions about calls that need an approval.
+    pub approvals: Arc<Approvals>,
     pub continuity: ContinuityStore,
     /// The calls that the rates of rules have counted.
     pub rates: RateStore,

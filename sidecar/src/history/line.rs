@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use toolcrib_mediation::{AllowedBy, ManagedCall, Scrubber};
-use toolcrib_record::{IntentLine, Line};
+use toolcrib_record::{IntentLine, Line, UsedApproval};
 
 use super::body::{MAX_BODY, RecordBody, whole};
 
@@ -53,6 +53,7 @@ pub fn intent<'a>(
     timestamp: String,
     call: &'a ManagedCall,
     allowed_by: Option<&'a AllowedBy>,
+    approval: Option<&'a UsedApproval>,
 ) -> Line<'a> {
     let transport = Some(call.transport()).filter(|it| !it.is_http());
     let grant = allowed_by.map(|it| &it.grant).or_else(|| call.grant());
@@ -75,6 +76,7 @@ pub fn intent<'a>(
         grant: grant.map(Cow::Borrowed),
         rule: allowed_by.map(|it| it.rule.as_str().into()),
         would_deny: call.would_deny(allowed_by).map(|it| it.to_string().into()),
+        approval: approval.map(Cow::Borrowed),
         chain: None,
         seq: None,
     })

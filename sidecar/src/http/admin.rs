@@ -99,6 +99,7 @@ fn state(app: &App) -> metrics::State {
         tools_withheld: version.map_or(0, |it| it.withheld().len()),
         requests_running: limit.saturating_sub(app.requests.available_permits()),
         record_waiting: app.history.waiting(),
+        approvals_open: app.approvals.open_count(),
         // 0 without /proc.
         descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count),
         tasks: tokio::runtime::Handle::current()

@@ -21,6 +21,7 @@ use crate::app::continuity::ContinuityStore;
 use crate::app::rates::RateStore;
 use crate::app::sessions::native::NativeClients;
 use crate::app::{App, Limits, Settings};
+use crate::approvals::{Approvals, Pod};
 use crate::config::identity::PodClaims;
 use crate::config::watch::Watch;
 use crate::config::{CurrentConfig, LoadState, identity};
@@ -29,7 +30,9 @@ use crate::metrics::Metrics;
 use crate::outbound::feeds::Feeds;
 use crate::outbound::link::{Link, LinkStatus};
 use crate::outbound::model::ModelClient;
+use crate::outbound::operator::OperatorClient;
 use crate::outbound::outages::Outages;
+use crate::outbound::questions::Asker;
 use crate::outbound::resolver::Resolver;
 use crate::outbound::tools::mcp::Servers;
 use crate::outbound::tools::oauth::Tokens;
@@ -88,6 +91,7 @@ pub struct Server {
     admin: JoinHandle<()>,
     scraped: Option<JoinHandle<()>>,
     link: Option<JoinHandle<()>>,
+    asker: Option<JoinHandle<()>>,
     remembers: JoinHandle<()>,
     watch: Watch,
 }
@@ -120,7 +124,9 @@ impl Server {
             let router = admin::metrics_router(app.clone());
             connections::serve(listener, router, limits.admin, None, stopped.clone())
         });
-        let link = args.link_token_file.map(|file| start_link(&app, file));
+        let token_file = args.link_token_file;
+        let asker = token_file.clone().map(|file| start_asker(&app, file));
+        let link = token_file.map(|file| start_link(&app, file));
         Ok(Server {
             address,
             admin_address,
@@ -141,6 +147,7 @@ impl Server {
                 stopped,
             ),
             link: link.transpose()?,
+            asker,
             remembers: tokio::spawn(remember_offers(app.clone())),
             app,
             stop,
@@ -158,13 +165,14 @@ impl Server {
             admin,
             scraped,
             link,
+            asker,
             remembers,
             watch,
             ..
         } = self;
         remembers.abort();
-        if let Some(link) = link {
-            link.abort();
+        for task in [link, asker].into_iter().flatten() {
+            task.abort();
         }
         stop.send_replace(true);
         app.native.close();
@@ -263,7 +271,32 @@ fn app(
         .and_then(identity::pod_claims);
     let pod_uid = claims.map(|claims| claims.uid);
     let outages: Arc<Outages> = Arc::default();
+    let history = History::open(
+        &args.history_dir,
+        history_bytes,
+        PodIdentity {
+            name: &args.pod,
+            uid: pod_uid.as_deref(),
+        },
+        on_stdout,
+        stdout,
+        metrics.clone(),
+    )?;
+    let history = Arc::new(history);
+    let pod = pod_uid.as_ref().map(|uid| Pod {
+        name: args.pod.clone(),
+        uid: uid.clone(),
+    });
+    let approvals = Approvals::open(
+        pod,
+        &args.history_dir,
+        history.clone(),
+        current.clone(),
+        metrics.clone(),
+    );
     Ok(App {
+        approvals: Arc::new(approvals),
+        history,
         telemetry: Telemetry { exporter },
         feeds: Feeds::new(
             current.clone(),
@@ -278,17 +311,6 @@ fn app(
         native: NativeClients::default(),
         models: Arc::new(ModelClient::new(metrics.clone(), outages.clone())),
         outages,
-        history: History::open(
-            &args.history_dir,
-            history_bytes,
-            PodIdentity {
-                name: &args.pod,
-                uid: pod_uid.as_deref(),
-            },
-            on_stdout,
-            stdout,
-            metrics.clone(),
-        )?,
         continuity: ContinuityStore::open(&args.history_dir, continuity_bytes),
         rates: RateStore::open(&args.history_dir, rates_bytes).map_err(HistoryError::Open)?,
         budgets: Arc::new(
@@ -317,11 +339,20 @@ fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartErr
         outages: app.outages.clone(),
         budgets: app.budgets.counts().clone(),
         rates: app.rates.counts().clone(),
-        outbound: app.outbound.clone(),
-        token_file,
+        approvals: app.approvals.clone(),
+        operator: OperatorClient::new(app.outbound.clone(), token_file),
         epoch: epoch()?,
     };
     Ok(tokio::spawn(link.run()))
+}
+
+fn start_asker(app: &App, token_file: PathBuf) -> JoinHandle<()> {
+    let asker = Asker {
+        current: app.current.clone(),
+        approvals: app.approvals.clone(),
+        operator: OperatorClient::new(app.outbound.clone(), token_file),
+    };
+    tokio::spawn(asker.run())
 }
 
 /// Remembers each offered tool, whether a request shows it or not: a model can know a tool from

@@ -80,3 +80,8 @@ pub(super) struct SinkLabels {
 pub(super) struct OutcomeLabels {
     pub outcome: &'static str,
 }
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(super) struct DecisionLabels {
+    pub decision: &'static str,
+}

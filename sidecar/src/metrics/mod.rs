@@ -21,8 +21,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use labels::{
-    CodeLabels, DialectLabels, FeedLabels, KeyLabels, KindLabels, ModelLabels, OutcomeLabels,
-    ProviderLabels, RequestLabels, ServiceLabels, SinkLabels, StateLabels, ToolLabel, ToolLabels,
+    CodeLabels, DecisionLabels, DialectLabels, FeedLabels, KeyLabels, KindLabels, ModelLabels,
+    OutcomeLabels, ProviderLabels, RequestLabels, ServiceLabels, SinkLabels, StateLabels,
+    ToolLabel, ToolLabels,
 };
 pub use usage::{CallKind, UsageCounters};
 
@@ -50,6 +51,9 @@ pub struct Metrics {
     tools_called: Family<ToolLabels, Counter>,
     would_deny: Family<ToolLabel, Counter>,
     tool_seconds: Histograms<ServiceLabels>,
+    approvals: Family<DecisionLabels, Counter>,
+    approvals_open: Gauge,
+    approval_wait: Histogram,
     models: Family<ModelLabels, Counter>,
     model_seconds: Histograms<ProviderLabels>,
     feeds: Family<FeedLabels, Counter>,
@@ -87,6 +91,9 @@ impl Default for Metrics {
             tools_called: Family::default(),
             would_deny: Family::default(),
             tool_seconds: Family::new_with_constructor(waits),
+            approvals: Family::default(),
+            approvals_open: Gauge::default(),
+            approval_wait: waits(),
             models: Family::default(),
             model_seconds: Family::new_with_constructor(waits),
             feeds: Family::default(),
@@ -126,6 +133,9 @@ impl Metrics {
         table::TOOL_CALLS.register(to, self.tools_called.clone());
         table::WOULD_DENY.register(to, self.would_deny.clone());
         table::TOOL_SECONDS.register(to, self.tool_seconds.clone());
+        table::APPROVALS.register(to, self.approvals.clone());
+        table::APPROVALS_OPEN.register(to, self.approvals_open.clone());
+        table::APPROVAL_SECONDS.register(to, self.approval_wait.clone());
         table::MODEL_CALLS.register(to, self.models.clone());
         table::MODEL_SECONDS.register(to, self.model_seconds.clone());
         table::FEED_FETCHES.register(to, self.feeds.clone());
@@ -181,6 +191,9 @@ impl Metrics {
         for code in table::INTERVENTIONS_MADE {
             let code = (*code).to_string();
             drop(self.interventions.get_or_create(&CodeLabels { code }));
+        }
+        for decision in table::DECISIONS {
+            drop(self.approvals.get_or_create(&DecisionLabels { decision }));
         }
         for outcome in table::REPORT_OUTCOMES {
             drop(self.link_reports.get_or_create(&OutcomeLabels { outcome }));
@@ -242,6 +255,7 @@ impl Metrics {
         set(&self.in_force, usize::from(state.in_force));
         set(&self.manifest_error, usize::from(state.manifest_error));
         set(&self.record_waiting, state.record_waiting);
+        set(&self.approvals_open, state.approvals_open);
         set(&self.descriptors, state.descriptors);
         set(&self.tasks, state.tasks);
         let tools = |state, count| {
@@ -342,6 +356,18 @@ impl Metrics {
         self.usage.tokens(prompt, completion);
     }
 
+    /// Counts a decision; `decision` is a word of a closed list.
+    pub fn approval(&self, decision: &'static str) {
+        self.approvals
+            .get_or_create(&DecisionLabels { decision })
+            .inc();
+    }
+
+    /// Counts the wait of a call for an approval.
+    pub fn approval_waited(&self, wait: Duration) {
+        self.approval_wait.observe(wait.as_secs_f64());
+    }
+
     /// Counts a refused request of an MCP server; `kind` is a word of a closed list.
     pub fn mcp_refused(&self, kind: &'static str) {
         self.mcp_refused.get_or_create(&KindLabels { kind }).inc();
@@ -405,6 +431,8 @@ pub struct State {
     pub tools_withheld: usize,
     pub requests_running: usize,
     pub record_waiting: usize,
+    /// Questions that wait for a decision or a call.
+    pub approvals_open: usize,
     pub descriptors: usize,
     pub tasks: usize,
     pub link: LinkState,

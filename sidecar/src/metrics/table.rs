@@ -63,11 +63,18 @@ pub const TOOL_OUTCOMES: &[&str] = &[
     "condition_failed",
     "rate_limited",
     "quota_exhausted",
+    "approval_denied",
+    "approval_pending",
+    "approval_too_large",
+    "too_many_pending",
+    "too_many_denied",
     "unsupported_tool",
     "unsupported_requirement",
     "request_failed",
     "timeout",
 ];
+/// The ends of a question, and the approval that its call may use.
+pub const DECISIONS: &[&str] = &["approved", "denied", "expired", "withdrawn", "refused"];
 pub const MODEL_OUTCOMES: &[&str] = &[
     "ok",
     "unauthorized",
@@ -176,6 +183,12 @@ rows! {
         "Managed calls that ran since a rule of the tool, or a policy of the cluster, has `enforcement: Audit`, and would have been refused";
     TOOL_SECONDS = Histogram "tool_seconds" ["service" Compiled]
         "Duration of calls that were sent to a service";
+    APPROVALS = Counter "approvals" ["decision" Closed(DECISIONS)]
+        "Decisions on calls that need an approval: of persons, and expired, withdrawn, or refused by the operator";
+    APPROVALS_OPEN = Gauge "approvals_open" []
+        "Calls that wait for an approval, or for the same call after it";
+    APPROVAL_SECONDS = Histogram "approval_wait_seconds" []
+        "Time that a call waited for an approval before it had one, was denied, or the model was told that the decision is pending";
     MODEL_CALLS = Counter "model_calls" ["provider" Compiled, "outcome" Closed(MODEL_OUTCOMES)]
         "Attempts to get a reply from a provider; a failover counts as one attempt at each provider";
     MODEL_SECONDS = Histogram "model_seconds" ["provider" Compiled]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::HeaderMap;
+use http::header::{ACCEPT, HeaderMap};
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolcrib_bounds::json::nests_within;
@@ -27,6 +27,9 @@ use crate::app::sessions::client::Session;
 use crate::config::EffectiveConfig;
 use crate::request::admission::recordable;
 use crate::request::caller::Caller;
+
+/// Most bytes of a token for progress, which is repeated in each notification.
+const MAX_TOKEN: usize = 256;
 
 /// The next step for a message: its answer, or a call to run.
 pub enum Next {
@@ -217,6 +220,10 @@ impl ClientMessage<'_> {
             check_mirrored(self.headers, tool.shown_schema(), &arguments)
                 .map_err(|fault| Refusal::of(form, fault).to(&id))?;
         }
+        let progress = params
+            .remove("_meta")
+            .and_then(|meta| members(&meta)?.remove("progressToken"))
+            .filter(|token| token.get().len() <= MAX_TOKEN && reads_streams(self.headers));
         recordable(self.app).map_err(|error| Refusal::from(error).to(&id))?;
         let running = match session.map(|session| session.begin(&id)) {
             None => None,
@@ -233,6 +240,7 @@ impl ClientMessage<'_> {
             name,
             arguments,
             body: self.body,
+            progress,
             running,
         })))
     }
@@ -254,6 +262,12 @@ pub fn session(app: &App, headers: &HeaderMap, caller: &Caller) -> Result<Arc<Se
             let what = "there is no such session: begin with initialize";
             refuse(StatusCode::NOT_FOUND, what)
         })
+}
+
+/// True if the client reads an answer that is a stream of events.
+fn reads_streams(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(ACCEPT).iter();
+    accepted.any(|it| it.to_str().is_ok_and(|it| it.contains("text/event-stream")))
 }
 
 pub fn session_name(headers: &HeaderMap) -> Option<&str> {

@@ -15,8 +15,8 @@ use toolcrib_mcp::code::INVALID_REQUEST;
 use toolcrib_mcp::revision::{self, Form};
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
-use super::answer::{Refusal, document};
-use super::call::{CallResponse, call};
+use super::answer::Refusal;
+use super::call::call;
 use super::changes::{self, Of};
 use super::is_offered;
 use super::message::{ClientMessage, Next, session, session_name, too_many_streams};
@@ -37,12 +37,7 @@ async fn receive(State(app): State<Arc<App>>, request: Request) -> Response {
     let started = Instant::now();
     let response = match received(&app, request).await {
         // Counted when its record is written.
-        Ok(Next::Call(asked)) => {
-            return match call(app, *asked).await {
-                Some(CallResponse { status, body }) => document(status, body),
-                None => StatusCode::BAD_GATEWAY.into_response(),
-            };
-        }
+        Ok(Next::Call(asked)) => return call(app, *asked).await,
         Ok(Next::Answered(response)) => response,
         Err(refusal) => refusal.into_response(),
     };

@@ -4,35 +4,31 @@
 //! One request at a time. The operator holds it until its answer changes; the next request
 //! confirms that the change is in force. A change on this side (files were loaded) ends the wait,
 //! so that it is reported at once, as do a provider that refuses a key and a service that does not
-//! answer. Answers of an earlier leader are ignored. After a failure a new connection is made: the
-//! operator's Service may point elsewhere by now. The token is read again for each request, since the
-//! kubelet rotates it.
+//! answer, and a question about a call. Answers of an earlier leader are ignored.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
 use toolcrib_bounds::chain;
 use toolcrib_manifest::{
-    LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, ProviderRefusal,
-    names,
+    LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, OpenQuestion,
+    ProviderRefusal, names,
 };
 use toolcrib_mediation::{BudgetCounts, RateCounts};
 use toolcrib_serve::part_of;
 
 use super::model::ModelClient;
+use super::operator::{OperatorClient, OperatorError, OperatorRequest};
 use super::outages::{OutageReport, Outages};
+use crate::approvals::Approvals;
 use crate::config::version::understands;
 use crate::config::{CurrentConfig, EffectiveConfig, Older};
 use crate::metrics::{LinkState, Metrics};
-use crate::outbound::body::{self, BodyError};
-use crate::outbound::{Outbound, OutboundError};
 
 /// Longest time that the operator may hold its answer, and so the interval of counter reports.
 const HOLD: Duration = Duration::from_secs(15);
@@ -60,18 +56,8 @@ const MAX_ANSWER: usize = 2 * 1024 * 1024;
 
 #[derive(Debug, Error)]
 pub enum LinkError {
-    #[error("the link's token cannot be read")]
-    Token(#[source] std::io::Error),
-    #[error("the link's token has characters that a header cannot contain")]
-    TokenText,
-    #[error("the HTTP client of the link cannot be created")]
-    Client(#[from] OutboundError),
-    #[error("the operator cannot be reached")]
-    Unreachable(#[source] reqwest::Error),
-    #[error("the operator answered with status {0}")]
-    Status(u16),
-    #[error("the operator's answer is too large")]
-    TooLarge,
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
     #[error("the operator's answer cannot be decoded")]
     Answer(#[source] serde_json::Error),
     #[error(transparent)]
@@ -90,8 +76,9 @@ pub struct Link {
     pub budgets: Arc<BudgetCounts>,
     /// The calls of this pod and of the agent's others that rates count.
     pub rates: Arc<RateCounts>,
-    pub outbound: Arc<Outbound>,
-    pub token_file: PathBuf,
+    /// The questions of this pod about calls.
+    pub approvals: Arc<Approvals>,
+    pub operator: OperatorClient,
     /// Id of this process, chosen at start; counters are cumulative within it.
     pub epoch: String,
 }
@@ -110,11 +97,19 @@ impl LinkStatus {
     }
 }
 
+/// A request that was answered.
+#[derive(Debug)]
+struct Report<'a> {
+    asked: Instant,
+    /// Time for which it could be held.
+    hold: Duration,
+    /// The questions in it.
+    questions: &'a [OpenQuestion],
+}
+
 /// The state between two requests.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The client, and the CA bundle that it trusts.
-    client: Option<(String, reqwest::Client)>,
     failures: u32,
     /// Answers in a row that were not held.
     quick: u32,
@@ -123,9 +118,11 @@ struct Progress {
 impl Link {
     pub async fn run(self) {
         let mut changes = self.current.subscribe();
+        let mut questions = self.approvals.subscribe_report();
         let mut progress = Progress::default();
         loop {
             changes.mark_unchanged();
+            questions.mark_unchanged();
             let now = self.current.now();
             let asked = Instant::now();
             let next = match now.load_state.link() {
@@ -134,7 +131,8 @@ impl Link {
                     asked + HOLD
                 }
                 Some(config) => {
-                    let asking = self.ask(&mut progress, config, &now);
+                    let report = self.up(&now);
+                    let asking = self.ask(config, &report);
                     tokio::select! {
                         // Err: the writer is gone and no change can follow.
                         changed = changes.changed() => match changed {
@@ -143,7 +141,16 @@ impl Link {
                         },
                         () = self.models.key_change() => asked,
                         () = self.outages.change() => asked,
-                        answer = asking => self.apply(&mut progress, answer, asked, hold(&now)),
+                        // Its sender is here and never gone.
+                        Ok(()) = questions.changed() => asked,
+                        answer = asking => {
+                            let request = Report {
+                                asked,
+                                hold: hold(&now),
+                                questions: &report.questions,
+                            };
+                            self.apply(&mut progress, answer, request)
+                        }
                     }
                 }
             };
@@ -156,25 +163,28 @@ impl Link {
         }
     }
 
-    /// Applies the result of a request that began at `asked` and could be held for `hold`; returns when the
-    /// next one is due.
+    /// Applies the result of a request; returns when the next one is due.
     fn apply(
         &self,
         progress: &mut Progress,
         answer: Result<LinkDown, LinkError>,
-        asked: Instant,
-        hold: Duration,
+        report: Report<'_>,
     ) -> Instant {
+        let Report { asked, hold, .. } = report;
         let now = Instant::now();
-        let accepted = answer.and_then(|answer| {
-            let (budgets, rates) = (answer.budgets.clone(), answer.rates.clone());
+        let accepted = answer.and_then(|mut answer| {
+            let budgets = std::mem::take(&mut answer.budgets);
+            let rates = std::mem::take(&mut answer.rates);
+            let decisions = std::mem::take(&mut answer.decisions);
             self.current.accept(answer, now)?;
-            Ok((budgets, rates))
+            Ok((budgets, rates, decisions))
         });
         match accepted {
-            Ok((budgets, rates)) => {
+            Ok((budgets, rates, decisions)) => {
                 self.budgets.learn(&budgets, Timestamp::now());
                 self.rates.learn(&rates, Timestamp::now());
+                // After the allowlist: an approval never overtakes a revocation.
+                self.approvals.learn(report.questions, &decisions);
                 progress.failures = 0;
                 self.status.is(LinkState::Connected);
                 self.metrics.link_report("ok");
@@ -188,7 +198,7 @@ impl Link {
                     }
             }
             Err(error) => {
-                progress.client = None;
+                self.operator.reconnect();
                 progress.failures += 1;
                 self.status.is(LinkState::Failing);
                 self.metrics.link_report("failed");
@@ -201,40 +211,14 @@ impl Link {
         }
     }
 
-    async fn ask(
-        &self,
-        progress: &mut Progress,
-        config: &LinkConfig,
-        now: &EffectiveConfig,
-    ) -> Result<LinkDown, LinkError> {
-        let token = bearer(&self.token_file).await?;
-        let client = match &progress.client {
-            Some((ca, client)) if *ca == config.ca => client.clone(),
-            Some(_) | None => {
-                let client = self.outbound.fresh_client(Some(&config.ca), None)?;
-                progress.client = Some((config.ca.clone(), client.clone()));
-                client
-            }
+    async fn ask(&self, config: &LinkConfig, report: &LinkUp) -> Result<LinkDown, LinkError> {
+        let request = OperatorRequest {
+            path: names::LINK_PATH,
+            body: serde_json::to_vec(report).map_err(LinkError::Answer)?,
+            timeout: HOLD + PATIENCE,
+            max_answer: MAX_ANSWER,
         };
-        let body = serde_json::to_vec(&self.up(now)).map_err(LinkError::Answer)?;
-        let url = format!("{}{}", config.url.trim_end_matches('/'), names::LINK_PATH);
-        let response = client
-            .post(url)
-            .header(AUTHORIZATION, token)
-            .header(CONTENT_TYPE, "application/json")
-            .timeout(HOLD + PATIENCE)
-            .body(body)
-            .send()
-            .await
-            .map_err(|error| LinkError::Unreachable(error.without_url()))?;
-        if !response.status().is_success() {
-            return Err(LinkError::Status(response.status().as_u16()));
-        }
-        let read = body::whole(response, MAX_ANSWER).await;
-        let answer = read.map_err(|unread| match unread {
-            BodyError::TooLarge => LinkError::TooLarge,
-            BodyError::Broken(error) => LinkError::Unreachable(error.without_url()),
-        })?;
+        let answer = self.operator.post(config, request).await?;
         serde_json::from_slice(&answer).map_err(LinkError::Answer)
     }
 
@@ -290,7 +274,7 @@ impl Link {
             rates: self
                 .rates
                 .own(now.authority.rated_rules(), Timestamp::now()),
-            questions: Vec::new(),
+            questions: self.approvals.report(),
         }
     }
 }
@@ -314,27 +298,12 @@ fn bounded(refusal: ProviderRefusal) -> ProviderRefusal {
     }
 }
 
-async fn bearer(file: &Path) -> Result<HeaderValue, LinkError> {
-    let token = tokio::fs::read_to_string(file)
-        .await
-        .map_err(LinkError::Token)?;
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-        .map_err(|_| LinkError::TokenText)?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 fn wait(error: &LinkError, failures: u32) -> Duration {
     match error {
-        LinkError::Status(503) if failures <= BEGINNING => SECOND + part_of(SECOND),
-        LinkError::Status(_)
-        | LinkError::Token(_)
-        | LinkError::TokenText
-        | LinkError::Client(_)
-        | LinkError::Unreachable(_)
-        | LinkError::TooLarge
-        | LinkError::Answer(_)
-        | LinkError::Older(_) => backoff(failures),
+        LinkError::Operator(OperatorError::Status(503)) if failures <= BEGINNING => {
+            SECOND + part_of(SECOND)
+        }
+        LinkError::Operator(_) | LinkError::Answer(_) | LinkError::Older(_) => backoff(failures),
     }
 }
 
@@ -354,15 +323,16 @@ mod tests {
 
     #[test]
     fn a_new_leader_is_retried_soon_a_limited_number_of_times() {
+        let status = |status| LinkError::Operator(OperatorError::Status(status));
         let soon = Duration::from_secs(1)..=Duration::from_secs(2);
         for failures in 1..=BEGINNING {
-            let wait = wait(&LinkError::Status(503), failures);
+            let wait = wait(&status(503), failures);
             assert!(soon.contains(&wait), "{failures}: {wait:?}");
         }
         for (error, failures) in [
-            (LinkError::Status(503), BEGINNING + 1),
-            (LinkError::Status(401), BEGINNING),
-            (LinkError::TooLarge, 6),
+            (status(503), BEGINNING + 1),
+            (status(401), BEGINNING),
+            (LinkError::Operator(OperatorError::TooLarge), 6),
         ] {
             let wait = wait(&error, failures);
             assert!(wait >= LONGEST_BACKOFF / 2, "{error}: {wait:?}");

@@ -1,8 +1,10 @@
 //! Execution of one call, made by a model in a turn or by the runner itself.
 //!
-//! Invariants: authority and credential are looked up at dispatch; the counts of rates and budgets and
-//! the intent line are on disk before anything is sent; every call is counted once.
+//! Invariants: authority and credential are looked up at dispatch, for an approved call after its
+//! approval; the counts of rates and budgets and the intent line are on disk before anything is sent; every
+//! call is counted once.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,7 +14,10 @@ use toolcrib_mediation::{
     AllowedBy, Certainty, Display, LiveTool, ManagedCall, ResultCode, ToolFailure, ToolOutcome,
 };
 
+use super::approval::approved;
+use super::waits::ApprovalWaits;
 use crate::app::App;
+use crate::approvals::TakenApproval;
 use crate::config::EffectiveConfig;
 use crate::history::line::{escaped, intent};
 use crate::metrics::CallKind;
@@ -33,32 +38,47 @@ pub struct DispatchResult {
     pub max_result_bytes: u64,
 }
 
-/// Runs one call with the configuration in force now. If this future is dropped early, call
-/// [`cut_off`] so that the call is counted.
+/// Runs one call with the configuration in force now, or after its approval. If this future is dropped
+/// early and the call is not among those that wait, call [`cut_off`] so that it is counted.
 pub async fn dispatch(
-    app: &App,
+    app: &Arc<App>,
     caller: &Caller,
     call: &ManagedCall,
     timeout: Duration,
+    waits: &ApprovalWaits,
 ) -> DispatchResult {
-    let began = Instant::now();
     let span = caller.trace.tool(call);
+    let approved = approved(app, caller, call, waits).await;
+    // The wait for a person is no latency of the service.
+    let began = Instant::now();
     let now = app.current.now();
     let max_result_bytes = now
         .version()
         .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
     let counts = app.rates.counts();
     let budgets = app.budgets.counts();
-    let live = now
-        .authority
-        .permits(call, counts, budgets, Timestamp::now());
-    let allowed_by = live
+    let permitted = approved.and_then(|approval| {
+        let (authority, at) = (&now.authority, Timestamp::now());
+        let live = match &approval {
+            None => authority.permits(call, counts, budgets, at),
+            Some(it) => authority.permits_approved(call, it.need(), counts, budgets, at),
+        };
+        Ok((live?, approval))
+    });
+    let allowed_by = permitted
         .as_ref()
         .ok()
-        .and_then(|live| live.allowed_by().cloned());
-    let ran = match live {
-        Ok(live) => run(app, caller, &now, live, call, timeout).await,
-        Err(denied) => Err(denied.into()),
+        .and_then(|(live, _)| live.allowed_by().cloned());
+    let ran = match permitted {
+        Ok((live, approval)) => {
+            let permitted = PermittedCall {
+                call,
+                live,
+                approval,
+            };
+            run(app, caller, &now, permitted, timeout).await
+        }
+        Err(failure) => Err(failure),
     };
     let (outcome, display) = match ran {
         Ok((outcome, display)) => (outcome, Some(display)),
@@ -80,15 +100,27 @@ pub fn cut_off(app: &App) {
     called(app, CallKind::Failed);
 }
 
+/// A call that may run now.
+struct PermittedCall<'a> {
+    call: &'a ManagedCall,
+    live: LiveTool,
+    /// The approval that it uses.
+    approval: Option<TakenApproval>,
+}
+
 /// Writes the intent line of a permitted call, and sends it.
 async fn run(
     app: &App,
     caller: &Caller,
     now: &EffectiveConfig,
-    live: LiveTool,
-    call: &ManagedCall,
+    permitted: PermittedCall<'_>,
     timeout: Duration,
 ) -> Result<(ToolOutcome, Display), ToolFailure> {
+    let PermittedCall {
+        call,
+        live,
+        mut approval,
+    } = permitted;
     let version = now
         .version()
         .map_err(|_| ToolFailure::canceled(call.name()))?;
@@ -118,11 +150,15 @@ async fn run(
     counted.map_err(|error| unrecorded("counts of budgets", &error))?;
     let scrubber = app.current.scrubber();
     let timestamp = Timestamp::now().to_string();
-    let line = intent(caller.who(), timestamp, call, live.allowed_by());
+    let used = approval.as_ref().map(TakenApproval::line);
+    let line = intent(caller.who(), timestamp, call, live.allowed_by(), used);
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
     let line = scrubber.scrubbed_json(escaped(line.into())).into_owned();
     let intent = app.history.intent(line);
     intent.map_err(|error| unrecorded("intent", &error))?;
+    if let Some(approval) = &mut approval {
+        approval.sent();
+    }
     let max_result = version.catalog.policy().max_tool_result_bytes;
     let context = ToolContext {
         arguments: call.arguments(),
@@ -136,20 +172,25 @@ async fn run(
         ),
     };
     let called = live.catalog_tool().clone();
+    let execution = &called.tool.execution;
     let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone())?);
     let result = tool.execute(context).await;
-    let execution = &called.tool.execution;
     app.outages
         .count_call(execution, &result, Instant::now().into());
-    let result = result?;
-    // With the scrubber of now: the call may have fetched a token.
-    let line = Display::new(&result.display, &app.current.scrubber());
-    tracing::debug!(
-        request_id = caller.request_id,
-        result = line.as_str(),
-        "tool call finished"
-    );
-    Ok((ToolOutcome::from(result.output), line))
+    let finished = result.map(|result| {
+        // With the scrubber of now: the call may have fetched a token.
+        let line = Display::new(&result.display, &app.current.scrubber());
+        tracing::debug!(
+            request_id = caller.request_id,
+            result = line.as_str(),
+            "tool call finished"
+        );
+        (ToolOutcome::from(result.output), line)
+    });
+    if let Some(approval) = &mut approval {
+        approval.finished(finished.as_ref().is_ok_and(|(it, _)| it.is_success()));
+    }
+    finished
 }
 
 /// Counts an outcome, except for denials: [`record::finish`](crate::request::record::finish)

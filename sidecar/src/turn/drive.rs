@@ -37,6 +37,7 @@ use crate::request::response::{Head, ResponsePart, SHOULD_RETRY};
 use crate::request::room::BodyRoom;
 use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::turn::dispatch::{DispatchResult, cut_off, dispatch};
+use crate::turn::waits::ApprovalWaits;
 
 /// Longest time that an answer waits for a runner that does not read it.
 pub const DELIVERY: Duration = Duration::from_secs(60);
@@ -88,6 +89,8 @@ pub struct Drive {
     served_by: Option<(String, String)>,
     /// Number of dispatched calls without an outcome.
     calling: usize,
+    /// The calls that wait for approvals.
+    waits: Arc<ApprovalWaits>,
     retry_after: Option<Duration>,
     /// The tokens of the model call that runs.
     charge: Option<TokenCharge>,
@@ -104,8 +107,11 @@ impl Drive {
         turn: Turn,
         to_runner: mpsc::Sender<ResponsePart>,
     ) -> Self {
+        let started = request.caller.started;
+        let waits = ApprovalWaits::of_turn(started, turn.request().stream());
         Self {
             room: BodyRoom::new(app.bodies.clone()),
+            waits: Arc::new(waits),
             app,
             request: Arc::new(request),
             turn,
@@ -129,7 +135,7 @@ impl Drive {
         let mut effects = VecDeque::from(effects);
         let mut running: FuturesUnordered<BoxFuture<'static, WorkEvent>> = FuturesUnordered::new();
         let mut access = AccessWatch::new(&self.app.current);
-        let deadline = self.request.caller.started + self.turn.deadline();
+        let mut waits = self.waits.subscribe();
         let mut silent_since = TokioInstant::now();
         loop {
             while let Some(effect) = effects.pop_front() {
@@ -154,6 +160,10 @@ impl Drive {
             {
                 running.push(self.read(stream));
             }
+            // The clock of the total timeout stands still while a call waits for its approval.
+            self.turn.stood_still(self.waits.stood());
+            let deadline = self.request.caller.started + self.turn.deadline();
+            let deadline = Some(deadline).filter(|_| !self.waits.is_waiting());
             let waiting = Instant::now();
             let keepalive = silent_since + self.app.settings.keepalive;
             let woke = tokio::select! {
@@ -162,7 +172,7 @@ impl Drive {
                     &mut access,
                     &self.app.current,
                     &self.request.caller,
-                    Some(deadline),
+                    deadline,
                     self.to_runner.closed(),
                     pending(),
                 ) => Wakeup::By(match why {
@@ -180,6 +190,7 @@ impl Drive {
                     Wakeup::ByNothing
                 }
                 Some(done) = running.next() => Wakeup::ByWork(done),
+                () = waits.next() => Wakeup::ByNothing,
                 // A runner that has not read the earlier parts needs no keepalive.
                 () = tokio::time::sleep_until(keepalive), if self.outbox.is_empty() => {
                     // Also if the turn sends nothing: the next keepalive is due later.
@@ -194,6 +205,12 @@ impl Drive {
                 Wakeup::ByNothing => None,
             };
             if let Some(event) = event {
+                self.turn.stood_still(self.waits.stood());
+                if let Event::RunnerGone | Event::Ended(_) | Event::Deadline = event {
+                    let unsent = self.waits.calls();
+                    self.calling -= unsent.len();
+                    self.turn.unsent(&unsent);
+                }
                 effects.extend(self.turn.step(self.request.caller.started.elapsed(), event));
             }
         }
@@ -302,6 +319,7 @@ impl Drive {
     fn call_tool(&self, call: ManagedCall) -> BoxFuture<'static, WorkEvent> {
         let (app, request) = (self.app.clone(), self.request.clone());
         let timeout = self.turn.tool_timeout(request.caller.started.elapsed());
+        let waits = self.waits.clone();
         async move {
             let DispatchResult {
                 outcome,
@@ -309,7 +327,7 @@ impl Drive {
                 allowed_by,
                 latency,
                 max_result_bytes,
-            } = dispatch(&app, &request.caller, &call, timeout).await;
+            } = dispatch(&app, &request.caller, &call, timeout, &waits).await;
             WorkEvent::Tool(Event::ToolFinished {
                 call: call.id(),
                 outcome,

@@ -1,9 +1,11 @@
 //! The work between a model request and its answer.
 //!
 //! Reading order: [`passthrough`] (an agent without managed tools), [`drive`] (a turn with tools),
-//! [`dispatch`] (one call of a tool). Not here: the decisions of a turn, which are pure
-//! (`toolcrib_mediation`).
+//! [`dispatch`] (one call of a tool), [`approval`] and [`waits`] (its wait for a person). Not here: the
+//! decisions of a turn, which are pure (`toolcrib_mediation`).
 
+mod approval;
 pub mod dispatch;
 pub mod drive;
 pub mod passthrough;
+pub mod waits;

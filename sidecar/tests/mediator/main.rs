@@ -8,6 +8,7 @@
 
 mod support;
 
+mod approvals;
 mod models;
 mod process;
 mod runner;

@@ -104,12 +104,19 @@ impl Mediator {
 
     /// Starts another process on the same files, as the kubelet restarts a container.
     async fn again(&mut self) {
+        self.again_with(&[]).await;
+    }
+
+    /// The same with these flags.
+    pub async fn again_with(&mut self, flags: &[&str]) {
         let (child, listen, admin) = spawn(
             Path::new(PROGRAM),
             &self.files,
             &self.history,
             &self.stderr,
-            |_| {},
+            |command| {
+                command.args(flags);
+            },
         )
         .await;
         (self.child, self.listen, self.admin) = (child, listen, admin);

@@ -255,7 +255,7 @@ async fn metric_labels_are_compiled_names_only() {
 async fn a_denied_call_counts_as_denied_once() {
     let cases: [(&str, &str, u64); 4] = [
         ("made_up_name", "{}", 1),
-        ("desk__drain", "{}", 1),
+        ("desk__drain", r#"{"symbol":"EEL"}"#, 1),
         ("desk__quote", r#"{"wrong":1}"#, 0),
         ("desk__quote", QUOTE, 0),
     ];

@@ -5,6 +5,7 @@ mod fake;
 mod files;
 pub mod mcp;
 pub mod native;
+mod operator;
 mod raw;
 mod streams;
 mod wire;
@@ -24,6 +25,7 @@ use toolcrib_sidecar::process::args::Cli;
 pub use dns::{NameServer, Reply};
 pub use fake::{Answer, Fake, RecordedRequest};
 pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN, hash};
+pub use operator::{Operator, decision};
 pub use raw::{Raw, RawAnswer};
 pub use wire::{StreamedReply, Wire};
 

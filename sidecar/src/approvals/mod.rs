@@ -1,0 +1,365 @@
+//! Approvals: the questions of this pod about calls, and the decisions on them.
+//!
+//! [`question`] makes the question about a call; [`earlier`] reads what an earlier process of this pod
+//! left in the record; [`taken`] is an approval that its call is using. Not here: the wait of a call
+//! ([`crate::turn`]), the requests to the operator ([`crate::outbound`]), and the rules of what a decision
+//! changes ([`toolcrib_mediation::Questions`]).
+//!
+//! Invariants: a question is on disk before the operator hears of it, so that a restart knows it; an
+//! approval is used from the intent line on that has it, and is given out once. An approval that is
+//! not known here is never used.
+
+mod earlier;
+mod question;
+mod taken;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use toolcrib_bounds::chain;
+use toolcrib_manifest::{
+    AgentFile, ApprovalUse, Decision, LONGEST_REASON, OpenQuestion, Question, QuestionAnswer,
+    QuestionRefusal, Verdict,
+};
+use toolcrib_mediation::{
+    ApprovalNeed, Ending, ManagedCall, Questions, Refusal, ResultCode, Standing, ToolFailure,
+    WaitingCall,
+};
+use toolcrib_record::{ApprovalName, DecisionLine, DecisionVerdict, Line};
+
+use crate::config::CurrentConfig;
+use crate::history::line::{LineContext, escaped};
+use crate::history::{History, TurnLines};
+use crate::metrics::Metrics;
+pub use question::body as question_body;
+use question::{Asked, ReviewedCall};
+pub use taken::TakenApproval;
+
+/// Time for which a question stays open.
+pub const OPEN_FOR: Duration = Duration::from_hours(1);
+
+/// The questions of this pod. All requests share it.
+#[derive(Debug)]
+pub struct Approvals {
+    /// `None`: without a link nobody can be asked.
+    pod: Option<Pod>,
+    kept: Mutex<Kept>,
+    changes: watch::Sender<u64>,
+    /// Changes of [`Self::report`].
+    reports: watch::Sender<u64>,
+    began: Instant,
+    history: Arc<History>,
+    current: Arc<CurrentConfig>,
+    metrics: Arc<Metrics>,
+}
+
+/// This pod, as the link's token names it.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    pub name: String,
+    pub uid: Arc<str>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    questions: Questions,
+    /// The questions that the operator has not confirmed, by id.
+    unasked: BTreeMap<String, Question>,
+}
+
+impl Approvals {
+    /// Opens the questions again that the record in `dir` shows as open.
+    pub fn open(
+        pod: Option<Pod>,
+        dir: &Path,
+        history: Arc<History>,
+        current: Arc<CurrentConfig>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let mut kept = Kept::default();
+        if let Some(pod) = &pod {
+            match earlier::read(dir, &pod.uid, Timestamp::now()) {
+                Ok((earlier, unasked)) => {
+                    kept.questions.restore(earlier, Duration::ZERO);
+                    kept.unasked = unasked;
+                }
+                // They are never used then, and the operator withdraws them.
+                Err(error) => tracing::warn!(
+                    error = error.to_string(),
+                    "record not read, questions of an earlier process are dropped"
+                ),
+            }
+        }
+        Self {
+            pod,
+            kept: Mutex::new(kept),
+            changes: watch::Sender::new(0),
+            reports: watch::Sender::new(0),
+            began: Instant::now(),
+            history,
+            current,
+            metrics,
+        }
+    }
+
+    /// Returns a receiver that wakes when a question or its state changes.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Returns a receiver that wakes when the questions of the next report change from this side.
+    pub fn subscribe_report(&self) -> watch::Receiver<u64> {
+        self.reports.subscribe()
+    }
+
+    /// Number of questions that wait for a decision or a call.
+    pub fn open_count(&self) -> usize {
+        self.kept.lock().questions.open_count(self.now())
+    }
+
+    /// Finds the question about this call, or asks a new one. Returns its id.
+    pub fn meet(
+        &self,
+        who: LineContext<'_>,
+        agent: &AgentFile,
+        call: &ManagedCall,
+        need: &ApprovalNeed,
+    ) -> Result<String, ToolFailure> {
+        let Some(pod) = self.pod.as_ref().filter(|_| self.has_link()) else {
+            return Err(ToolFailure::refused(
+                ResultCode::PermissionDenied,
+                format!("{} needs an approval, which is not available", call.name()),
+            ));
+        };
+        let reviewed = ReviewedCall::new(call, agent, &pod.uid)?;
+        let mut kept = self.kept.lock();
+        let found = kept.questions.find(
+            call.name(),
+            call.digest(),
+            |id| reviewed.digest(id),
+            self.now(),
+        );
+        if let Some(found) = found {
+            let id = found.call.id.clone();
+            if !found.is_open || found.call.need.covers(need) {
+                return Ok(id);
+            }
+            // Other rules or policies ask now, and so perhaps other persons.
+            self.end(&mut kept, &id, "other rules or policies ask");
+        }
+        if !kept.questions.has_room(self.now()) {
+            return Err(ToolFailure::refused(
+                ResultCode::TooManyPending,
+                format!(
+                    "{} was not called: too many calls of this agent wait for approvals",
+                    call.name()
+                ),
+            ));
+        }
+        let scrubber = self.current.scrubber();
+        let Asked { question, line } = reviewed.ask(who, need, &scrubber, Timestamp::now())?;
+        // Under the lock, so that the line precedes every line of a call that uses the approval.
+        self.history.intent(line).map_err(|error| {
+            tracing::error!(
+                tool = call.name(),
+                error = chain(&error),
+                "question not written, call refused"
+            );
+            ToolFailure::refused(
+                ResultCode::RequestFailed,
+                format!(
+                    "{} was not called, since its question cannot be recorded",
+                    call.name()
+                ),
+            )
+        })?;
+        let id = question.id.clone();
+        let waiting = WaitingCall {
+            id: id.clone(),
+            digest: question.call_digest.clone(),
+            tool: question.tool.clone(),
+            entry: question.entry.clone(),
+            need: need.clone(),
+        };
+        kept.questions.open_one(waiting, OPEN_FOR, self.now());
+        kept.unasked.insert(id.clone(), question);
+        drop(kept);
+        self.report_changed();
+        Ok(id)
+    }
+
+    pub fn standing(&self, id: &str) -> Standing {
+        self.kept.lock().questions.standing(id, self.now())
+    }
+
+    /// Gives out the approval of a question, once.
+    pub fn take(self: &Arc<Self>, id: &str) -> Option<TakenApproval> {
+        let approval = self.kept.lock().questions.take(id, self.now())?;
+        Some(TakenApproval::new(self, id, approval))
+    }
+
+    /// The questions that the operator has to be asked, at most `most`, without those `but`.
+    pub fn unasked(&self, most: usize, but: impl Fn(&str) -> bool) -> Vec<Question> {
+        self.forget_unasked();
+        let kept = self.kept.lock();
+        let unasked = kept.unasked.values().filter(|it| !but(&it.id));
+        unasked.take(most).cloned().collect()
+    }
+
+    pub fn is_unasked(&self, id: &str) -> bool {
+        self.forget_unasked();
+        self.kept.lock().unasked.contains_key(id)
+    }
+
+    /// Takes the operator's answer to a question.
+    pub fn asked(&self, id: &str, answer: QuestionAnswer) {
+        let mut kept = self.kept.lock();
+        if kept.unasked.remove(id).is_none() {
+            return;
+        }
+        match answer {
+            QuestionAnswer::Asked(approval) => kept.questions.confirm(id, approval),
+            QuestionAnswer::Refused { why, message } => {
+                let message = toolcrib_bounds::cut(&message, LONGEST_REASON).into_owned();
+                let ending = Ending::Refused(Refusal {
+                    code: code(why),
+                    message: message.clone(),
+                });
+                if let Some(call) = kept.questions.end(id, ending, self.now()) {
+                    self.metrics.approval("refused");
+                    self.record_end(&call, DecisionVerdict::Refused, None, &[], &message);
+                }
+            }
+        }
+        drop(kept);
+        self.changed();
+    }
+
+    /// Ends an open question from this side.
+    pub fn withdraw(&self, id: &str, reason: &str) {
+        self.end(&mut self.kept.lock(), id, reason);
+        self.report_changed();
+    }
+
+    fn end(&self, kept: &mut Kept, id: &str, reason: &str) {
+        let ended = kept.questions.withdraw(id, self.now());
+        kept.unasked.remove(id);
+        if let Some(call) = ended {
+            self.metrics.approval("withdrawn");
+            self.record_end(&call, DecisionVerdict::Withdrawn, None, &[], reason);
+        }
+    }
+
+    /// The questions for the link's report.
+    pub fn report(&self) -> Vec<OpenQuestion> {
+        self.kept.lock().questions.report(self.now())
+    }
+
+    /// Takes the decisions of the link's answer to a report.
+    pub fn learn(&self, reported: &[OpenQuestion], decisions: &[Decision]) {
+        let mut kept = self.kept.lock();
+        let taken = kept.questions.decide(decisions, self.now());
+        for (call, decision) in &taken {
+            kept.unasked.remove(&call.id);
+            let (verdict, word) = match decision.verdict {
+                Verdict::Approved => (DecisionVerdict::Approved, "approved"),
+                Verdict::Denied => (DecisionVerdict::Denied, "denied"),
+                Verdict::Expired => (DecisionVerdict::Expired, "expired"),
+                Verdict::Withdrawn => (DecisionVerdict::Withdrawn, "withdrawn"),
+            };
+            self.metrics.approval(word);
+            let approval = decision.approval.as_ref().map(|it| ApprovalName {
+                name: it.name.clone(),
+                uid: it.uid.clone(),
+            });
+            let reason = toolcrib_bounds::cut(&decision.reason, LONGEST_REASON);
+            self.record_end(call, verdict, approval, &decision.decided_by, &reason);
+        }
+        kept.questions.acknowledged(reported, decisions);
+        drop(kept);
+        if !taken.is_empty() {
+            self.changed();
+        }
+    }
+
+    fn used(&self, id: &str, used: ApprovalUse) {
+        self.kept.lock().questions.used(id, used, self.now());
+        self.report_changed();
+    }
+
+    /// Writes the line of a question's end. Without it a restart opens the question again, so an error is
+    /// only logged.
+    fn record_end(
+        &self,
+        call: &WaitingCall,
+        verdict: DecisionVerdict,
+        approval: Option<ApprovalName>,
+        decided_by: &[String],
+        reason: &str,
+    ) {
+        let line = Line::Decision(DecisionLine {
+            pod: self.pod.as_ref().map_or("", |pod| &pod.name).into(),
+            pod_uid: self.pod.as_ref().map(|pod| (&*pod.uid).into()),
+            timestamp: Timestamp::now().to_string().into(),
+            question: call.id.as_str().into(),
+            call_digest: call.digest.as_str().into(),
+            name: call.tool.as_str().into(),
+            verdict,
+            approval,
+            decided_by: decided_by.into(),
+            reason: reason.into(),
+            chain: None,
+            seq: None,
+        });
+        let line = serde_json::to_vec(&line).expect("texts always serialize");
+        let scrubber = self.current.scrubber();
+        let without = scrubber.scrubbed_json(escaped(line.into())).into_owned();
+        let lines = TurnLines {
+            without,
+            bodies: Vec::new(),
+        };
+        if let Err(error) = self.history.turn(lines) {
+            tracing::error!(
+                error = chain(&error),
+                "record line of a decision not written"
+            );
+        }
+    }
+
+    /// Forgets the requests of questions that are not open any more.
+    fn forget_unasked(&self) {
+        let now = self.now();
+        let Kept { questions, unasked } = &mut *self.kept.lock();
+        unasked.retain(|id, _| matches!(questions.standing(id, now), Standing::Open { .. }));
+    }
+
+    fn has_link(&self) -> bool {
+        self.current.now().load_state.link().is_some()
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn report_changed(&self) {
+        self.reports.send_modify(|count| *count += 1);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+fn code(why: QuestionRefusal) -> ResultCode {
+    match why {
+        QuestionRefusal::TooManyPending => ResultCode::TooManyPending,
+        QuestionRefusal::TooManyDenied => ResultCode::TooManyDenied,
+        QuestionRefusal::NotGranted | QuestionRefusal::NotProtected => ResultCode::PermissionDenied,
+    }
+}

@@ -1,0 +1,63 @@
+//! An approval that its call is using.
+
+use std::sync::Arc;
+
+use toolcrib_manifest::ApprovalUse;
+use toolcrib_mediation::{Approval, ApprovalNeed};
+use toolcrib_record::UsedApproval;
+
+use super::Approvals;
+
+/// An approval that was given out. The operator hears what became of it when this is dropped: until
+/// the call is sent, that it was refused although a person approved it.
+#[derive(Debug)]
+pub struct TakenApproval {
+    approvals: Arc<Approvals>,
+    need: ApprovalNeed,
+    line: UsedApproval,
+    used: ApprovalUse,
+}
+
+impl TakenApproval {
+    pub(super) fn new(approvals: &Arc<Approvals>, id: &str, approval: Approval) -> Self {
+        Self {
+            approvals: approvals.clone(),
+            need: approval.need,
+            line: UsedApproval {
+                question: id.to_owned(),
+                name: approval.object.name,
+                uid: approval.object.uid,
+                decided_by: approval.decided_by,
+            },
+            used: ApprovalUse::Refused,
+        }
+    }
+
+    /// The need for which the approval was asked.
+    pub fn need(&self) -> &ApprovalNeed {
+        &self.need
+    }
+
+    /// The approval for the intent line of its call.
+    pub fn line(&self) -> &UsedApproval {
+        &self.line
+    }
+
+    /// The intent line is written, and the call is about to be sent.
+    pub fn sent(&mut self) {
+        self.used = ApprovalUse::Unknown;
+    }
+
+    pub fn finished(&mut self, is_success: bool) {
+        self.used = match is_success {
+            true => ApprovalUse::Succeeded,
+            false => ApprovalUse::Failed,
+        };
+    }
+}
+
+impl Drop for TakenApproval {
+    fn drop(&mut self) {
+        self.approvals.used(&self.line.question, self.used);
+    }
+}
