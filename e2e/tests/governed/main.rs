@@ -8,6 +8,7 @@
 //! Not here: tests that disturb others (`tests/outage`, `tests/uninstall.rs`).
 
 mod admission;
+mod approvals;
 mod claw;
 mod ending;
 mod limits;
