@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use toolcrib_manifest::{AllowedRules, Budget, BudgetUnit, LinkAllowlist};
+use toolcrib_manifest::{AllowedRules, Budget, BudgetUnit, LinkAllowlist, Tier};
 use toolcrib_rules::{Coverage, Exhaustion, Rule};
 
 use crate::access::approval::ApprovalNeed;
@@ -163,6 +163,16 @@ impl Authority {
         let approval = Approval::Given(asked);
         self.decide(call, Check { approval, rates }, budgets, now)
             .map(|(live, _)| live)
+    }
+
+    /// Returns whether the tool's tier, a policy or a rule can ask for an approval of the call.
+    pub fn can_need_approval(&self, call: &ManagedCall) -> bool {
+        let tool = self.allowed.catalog.get(call.name());
+        tool.is_some_and(|tool| {
+            tool.tier == Tier::Elevated
+                || !tool.tool.extension.approval.is_empty()
+                || tool.rules.iter().any(|it| it.rule.needs_approval())
+        })
     }
 
     /// Returns the approval that this call needs now; `None`: it may run without one. An error if the
