@@ -95,6 +95,7 @@ pub struct ApprovalRef {
 pub struct Decision {
     /// The question's id.
     pub id: String,
+    /// Empty if the operator knows no ToolApproval of the question; never with [`Verdict::Approved`].
     pub call_digest: String,
     pub verdict: Verdict,
     /// `None` if no ToolApproval was made.
