@@ -81,6 +81,7 @@ pub async fn run(client: Client, ports: Ports) -> Result<()> {
         stale_after: Duration::from_secs(3_600),
         resync: Duration::from_secs(1_800),
         refresh_hints: false,
+        approvals_kept: jiff::SignedDuration::from_hours(1),
     };
     controller::run(client, settings, std::future::pending()).await
 }

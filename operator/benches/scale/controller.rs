@@ -48,6 +48,7 @@ pub async fn run(client: Client, listen: SocketAddr) -> Result<()> {
         stale_after: Duration::from_secs(120),
         resync: Duration::from_secs(1800),
         refresh_hints: false,
+        approvals_kept: jiff::SignedDuration::from_hours(1),
     };
     controller::run(client, settings, std::future::pending()).await
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use toolcrib_compile::{NetworkSettings, ObjectRef};
 use toolcrib_crds::EgressRule;
 use toolcrib_manifest::{ClusterDomain, NameServer};
@@ -120,6 +121,9 @@ pub struct Args {
     /// the files at once. Needs the right to patch pods, and the chart's policy that limits it.
     #[arg(long, env = "TOOLCRIB_REFRESH_HINTS")]
     pub refresh_hints: bool,
+    /// Seconds for which a ToolApproval is kept after its end, and a ToolDecision that is about nothing.
+    #[arg(long, env = "TOOLCRIB_APPROVALS_KEPT_SECONDS", default_value_t = 3600)]
+    pub approvals_kept_seconds: u32,
     /// Seconds between two reconciles of an object without an event.
     #[arg(long, env = "TOOLCRIB_RESYNC_SECONDS", default_value_t = 1800)]
     pub resync_seconds: u64,
@@ -176,6 +180,8 @@ pub struct Settings {
     pub stale_after: Duration,
     pub resync: Duration,
     pub refresh_hints: bool,
+    /// The time for which a ToolApproval is kept after its end.
+    pub approvals_kept: SignedDuration,
 }
 
 impl From<Args> for Settings {
@@ -226,6 +232,7 @@ impl From<Args> for Settings {
             stale_after: Duration::from_secs(args.stale_seconds),
             resync: Duration::from_secs(args.resync_seconds),
             refresh_hints: args.refresh_hints,
+            approvals_kept: SignedDuration::from_secs(i64::from(args.approvals_kept_seconds)),
         }
     }
 }

@@ -242,6 +242,8 @@ impl Installation {
         command
             .args(arguments)
             .env("POD_NAME", name)
+            // What is finished is deleted while a row waits for it.
+            .env("TOOLCRIB_APPROVALS_KEPT_SECONDS", "5")
             .env("KUBECONFIG", kubeconfig);
         Program::start(name, &self.programs, &mut command)
     }

@@ -10,6 +10,7 @@
 //! In reading order: [`plane`], [`program`], [`wait`] (Kubernetes), [`install`], [`balancer`],
 //! [`load`] (Toolcrib and its users), [`world`] (the state that every row starts from), the rows.
 
+mod approvals;
 mod balancer;
 mod heavy;
 mod install;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use toolcrib_e2e::audit::rare::STEPS;
 use toolcrib_e2e::audit::{self, was_used};
 
+use crate::approvals::asked;
 use crate::install::{CONTROLLER, POND, RELEASE, SYSTEM, WEBHOOK};
 use crate::wait::{DEADLINE, eventually};
 use crate::world::{Row, World};
@@ -29,6 +30,7 @@ pub async fn least(world: &mut World) -> Result<Vec<Row>> {
         .await?;
     }
     hinted(world).await?;
+    asked(world).await?;
     // The Lease is created again if it is deleted.
     let mark = world.mark()?;
     let leases: Api<Lease> = Api::namespaced(world.plane.client.clone(), SYSTEM);

@@ -20,8 +20,6 @@ use toolcrib_manifest::ApprovalUse;
 
 use crate::approvals::stored::{ApprovalBody, Progress, StoredDecision, progress};
 
-/// The time for which a finished ToolApproval is kept.
-pub const KEPT: SignedDuration = SignedDuration::from_hours(1);
 /// Limits the decisions in a status.
 const MOST_COUNTED: usize = 64;
 /// Limits the bytes of `decidedBy` in a status.
@@ -37,6 +35,8 @@ pub struct Situation<'a> {
     pub standing: Standing,
     pub held: Held,
     pub protection: Protection,
+    /// The time for which a finished ToolApproval is kept.
+    pub kept: SignedDuration,
     pub now: Timestamp,
 }
 
@@ -256,8 +256,8 @@ impl Situation<'_> {
     fn finished(&self, since: Timestamp) -> Plan {
         let age = since.duration_until(self.now);
         let mut plan = Plan {
-            delete: age >= KEPT,
-            again: Some(KEPT - age).filter(|left| left.is_positive()),
+            delete: age >= self.kept,
+            again: Some(self.kept - age).filter(|left| left.is_positive()),
             ..Plan::default()
         };
         self.count(&mut plan, |_, name| self.late(name));

@@ -75,6 +75,7 @@ impl World {
             standing: self.standing.clone().unwrap_or(stands),
             held: self.held,
             protection: self.protection.clone(),
+            kept: SignedDuration::from_hours(1),
             now: self.now,
         };
         situation.plan()

@@ -54,10 +54,18 @@ struct Memory {
     decisions: HashMap<ObjectRef, BTreeSet<ObjectRef>>,
     open: OpenQuestions,
     reported: Reported,
-    /// The open ToolApprovals that somebody deleted, with the pod that asked.
-    removed: BTreeMap<ObjectRef, String>,
+    /// The open ToolApprovals that somebody deleted.
+    removed: BTreeMap<ObjectRef, Removed>,
     /// Who may approve the calls of each compiled agent.
     askers: HashMap<ObjectRef, Arc<Askers>>,
+}
+
+/// What is left of an open ToolApproval that somebody deleted.
+#[derive(Debug)]
+struct Removed {
+    /// Uid of the pod that asked.
+    pod: String,
+    call_digest: String,
 }
 
 /// Returns the name of the ToolApproval of an agent's question. It is the same each time, so that a
@@ -116,7 +124,11 @@ impl Approvals {
                 && let Some(body) = old.open()
                 && memory.removed.len() < MOST_REMOVED
             {
-                memory.removed.insert(key, body.pod.uid.clone());
+                let removed = Removed {
+                    pod: body.pod.uid.clone(),
+                    call_digest: body.call_digest.clone(),
+                };
+                memory.removed.insert(key, removed);
             }
         }
         if let Some(new) = &change.new {
@@ -307,7 +319,7 @@ impl Approvals {
     pub fn pod_gone(&self, pod: &str) -> Vec<ObjectRef> {
         let mut memory = self.memory.lock();
         memory.reported.remove_pod(pod);
-        memory.removed.retain(|_, asked| asked != pod);
+        memory.removed.retain(|_, removed| removed.pod != pod);
         memory.open.of_pod(pod)
     }
 
@@ -332,7 +344,8 @@ impl Approvals {
         let named = memory.reported.named(pod, now);
         let decisions = named.iter().filter_map(|question| {
             let key = ObjectRef::new(&*agent.namespace, name(&agent.name, question.id));
-            let missing = question.is_missing || memory.removed.contains_key(&key);
+            let removed = memory.removed.get(&key).filter(|it| it.pod == pod);
+            let missing = question.is_missing || removed.is_some();
             let known = self.approvals.get(&key.namespace, &key.name);
             let known = known.filter(|it| {
                 let body = it.body.as_deref();
@@ -343,7 +356,7 @@ impl Approvals {
                 Some(approval) => decision(&approval, question.used.is_some(), is_protected),
                 None if missing && question.used.is_none() => Some(Decision {
                     id: question.id.to_owned(),
-                    call_digest: String::new(),
+                    call_digest: removed.map_or_else(String::new, |it| it.call_digest.clone()),
                     verdict: Verdict::Withdrawn,
                     approval: None,
                     decided_by: Vec::new(),
@@ -391,7 +404,7 @@ impl Approvals {
             let key = ObjectRef::new(&*agent.namespace, name(&agent.name, question.id));
             let is_decided = match self.approvals.get(&key.namespace, &key.name) {
                 Some(approval) => decision(&approval, false, is_protected).is_some(),
-                None => memory.removed.contains_key(&key),
+                None => memory.removed.get(&key).is_some_and(|it| it.pod == pod),
             };
             is_decided.then_some(question.due.unwrap_or(now))
         });

@@ -177,8 +177,8 @@ async fn a_deleted_approval_is_withdrawn_and_a_finished_one_is_forgotten() {
     assert!(world.is_woken() && world.approvals.is_removed(&world.key()));
     let decision = world.approvals.decisions_for(&otter(), POD).remove(0);
     assert_eq!(
-        (decision.verdict, decision.approval),
-        (Verdict::Withdrawn, None)
+        (decision.verdict, decision.approval, &*decision.call_digest),
+        (Verdict::Withdrawn, None, "c1:call")
     );
     assert_eq!(world.approvals.pod_gone(POD), []);
     assert!(!world.approvals.is_removed(&world.key()));

@@ -16,7 +16,7 @@ use kube::Resource as _;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
-use toolcrib_bounds::{chain, escaped};
+use toolcrib_bounds::{chain, cut, escaped};
 use toolcrib_compile::{ObjectRef, names};
 use toolcrib_crds::{Agent, ObjectIdentity, Tier, ToolApproval, ToolApprovalSpec};
 use toolcrib_manifest::{
@@ -242,7 +242,11 @@ impl Questions {
             tool: question.tool.clone(),
             tier: tier(tool.tier),
             arguments,
-            redacted: question.redacted.clone(),
+            redacted: question
+                .redacted
+                .iter()
+                .map(|pointer| cut(pointer, LONGEST_POINTER).into_owned())
+                .collect(),
             call_digest: question.call_digest.clone(),
             entry_digest: question.entry.clone(),
             rules: tool.rules,
@@ -310,11 +314,7 @@ fn check_shape(question: &Question) -> Result<(), NotAsked> {
         && is_digest(&question.entry)
         && question.arguments.len() <= LONGEST_QUESTION_ARGUMENTS
         && question.rules.len() <= MOST_RULES
-        && question.redacted.len() <= MOST_REDACTED
-        && question
-            .redacted
-            .iter()
-            .all(|it| it.len() <= LONGEST_POINTER);
+        && question.redacted.len() <= MOST_REDACTED;
     let is_json = is_bounded && serde_json::from_str::<IgnoredAny>(&question.arguments).is_ok();
     (is_id && is_json).then_some(()).ok_or(NotAsked::Malformed)
 }

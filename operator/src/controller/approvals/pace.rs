@@ -12,8 +12,9 @@ use crate::controller::queue::rate_limit::RateLimit;
 
 const OF_AGENT: Duration = Duration::from_secs(1);
 const OF_ALL: Duration = Duration::from_millis(50);
-/// The longest wait for a slot. A mediator whose question would wait longer asks again.
-const LONGEST: Duration = Duration::from_secs(5);
+/// The longest wait for each slot: together shorter than a mediator waits for its answer. One whose question
+/// would wait longer asks again.
+const LONGEST: Duration = Duration::from_secs(4);
 /// Number of agents at which those without a reserved slot are forgotten.
 const FORGET_FROM: usize = 1_024;
 
@@ -63,8 +64,8 @@ mod tests {
         let slots: Vec<u64> = std::iter::from_fn(|| pace.of_agent(&otter, now))
             .map(|at| (at - now).as_secs())
             .collect();
-        assert_eq!(slots, [0, 1, 2, 3, 4, 5]);
-        assert_eq!(std::iter::from_fn(|| pace.of_all(now)).count(), 101);
+        assert_eq!(slots, [0, 1, 2, 3, 4]);
+        assert_eq!(std::iter::from_fn(|| pace.of_all(now)).count(), 81);
         let newt = ObjectRef::new("pond", "newt");
         assert_eq!(pace.of_agent(&newt, now), Some(now));
     }

@@ -13,7 +13,7 @@ use toolcrib_crds::StateReason;
 
 use super::notify;
 use super::write::{Counting, WriteError, Writer};
-use crate::approvals::plan::{GONE, KEPT, Plan, Situation, Standing};
+use crate::approvals::plan::{GONE, Plan, Situation, Standing};
 use crate::approvals::stored::{ApprovalBody, StoredApproval, StoredDecision};
 use crate::controller::context::Context;
 use crate::controller::queue::work::ApprovalWork;
@@ -75,13 +75,14 @@ async fn approval(context: &Context, key: &ObjectRef) -> Result<Completion, Writ
         standing: standing(context, key, body),
         held: context.approvals.held(body),
         protection: context.approvals.protection(),
+        kept: context.settings.approvals_kept,
         now: Timestamp::now(),
     };
     let plan = situation.plan();
     write(context, &writer, &approval, &decisions, &plan).await?;
     let mut again = plan.again;
     for decision in &decisions {
-        let left = clean(&writer, decision, &approval).await?;
+        let left = clean(context, &writer, decision, &approval).await?;
         again = again.into_iter().chain(left).min();
     }
     if let Some(surplus) = decisions.get(MOST_DECISIONS..) {
@@ -154,6 +155,7 @@ fn standing(context: &Context, key: &ObjectRef, body: &ApprovalBody) -> Standing
 /// Makes a decision on this approval its part, or deletes one on an earlier approval of this name after
 /// a time. Returns what is left of the time.
 async fn clean(
+    context: &Context,
     writer: &Writer<'_>,
     decision: &StoredDecision,
     approval: &StoredApproval,
@@ -162,7 +164,7 @@ async fn clean(
         return Ok(None);
     };
     if body.spec.approval.uid != approval.uid() {
-        return expire(writer, decision).await;
+        return expire(context, writer, decision).await;
     }
     if !body.is_owned {
         writer.adopt(decision, approval).await?;
@@ -172,13 +174,15 @@ async fn clean(
 
 /// Deletes a decision that is about nothing, after a time. Returns what is left of it.
 async fn expire(
+    context: &Context,
     writer: &Writer<'_>,
     decision: &StoredDecision,
 ) -> Result<Option<SignedDuration>, WriteError> {
     let created = decision.body.as_ref().and_then(|body| body.created);
-    let age = created.map_or(KEPT, |created| created.duration_until(Timestamp::now()));
-    if age < KEPT {
-        return Ok(Some(KEPT - age));
+    let kept = context.settings.approvals_kept;
+    let age = created.map_or(kept, |created| created.duration_until(Timestamp::now()));
+    if age < kept {
+        return Ok(Some(kept - age));
     }
     writer.delete_decision(decision).await?;
     Ok(None)
@@ -223,7 +227,7 @@ async fn orphans(
             context.metrics.wrote("ToolDecision", "patch");
         }
         let left = match at < MOST_DECISIONS {
-            true => expire(writer, decision).await?,
+            true => expire(context, writer, decision).await?,
             false => {
                 writer.delete_decision(decision).await?;
                 None

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -65,6 +66,8 @@ pub struct Harness {
     pub name_servers: Vec<NameServer>,
     /// Whether running pods get refresh hints.
     pub refresh_hints: bool,
+    /// How long a ToolApproval is kept after its end.
+    pub approvals_kept: SignedDuration,
     /// The controller's client, if it is not the harness's.
     pub account: Option<Client>,
     running: Option<Controller>,
@@ -128,6 +131,7 @@ impl Harness {
             stale_after: Duration::from_secs(120),
             name_servers: Vec::new(),
             refresh_hints: false,
+            approvals_kept: SignedDuration::from_hours(1),
             account: None,
             running: None,
             _turn: turn,
@@ -268,6 +272,7 @@ impl Harness {
             stale_after: self.stale_after,
             resync: self.resync,
             refresh_hints: self.refresh_hints,
+            approvals_kept: self.approvals_kept,
         };
         let run = async move {
             let shutdown = async {

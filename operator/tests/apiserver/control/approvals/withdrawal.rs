@@ -3,7 +3,7 @@
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use toolcrib_crds::{Agent, ToolGrant};
+use toolcrib_crds::{Agent, ToolDecision, ToolGrant};
 use toolcrib_manifest::{ApprovalUse, QuestionRefusal, Verdict};
 
 use super::{Desk, HERON};
@@ -176,5 +176,38 @@ async fn a_question_ends_with_the_access_to_its_tool() {
         })
         .await;
     assert!(mediator.pod.uid().is_some());
+    desk.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_finished_is_deleted_with_its_decisions() {
+    let mut desk = Desk::idle().await;
+    desk.harness.approvals_kept = jiff::SignedDuration::from_secs(3);
+    desk.harness.start("heron-0");
+    let harness = &desk.harness;
+    let mediator = desk.mediator("otter-0").await;
+    let question = mediator.question(1, "{}");
+    let asked = mediator.asked(harness, &question).await;
+    let approval = desk.approval(&asked.name).await.unwrap();
+    let decision = desk.decide(&approval, HERON, "Deny").await;
+    assert_eq!(
+        mediator.decision(harness, &question).await.verdict,
+        Verdict::Denied
+    );
+    let about_nothing = json!({"approval": {"name": "otter-nothing", "uid": "x"},
+        "callDigest": "c1:x", "verdict": "Approve", "decidedBy": {"username": HERON}});
+    let heron = crate::support::accounts::as_user(HERON).await;
+    let nothing = desk.create_decision(heron, "nothing", about_nothing).await;
+    let decisions: Api<ToolDecision> = harness.api(&harness.pond);
+    harness
+        .eventually("all are deleted", || async {
+            let approval = desk.approval(&asked.name).await;
+            let [own, other] = [decisions.get_opt(&decision), decisions.get_opt(&nothing)];
+            let is_left = approval.is_some()
+                || own.await.unwrap().is_some()
+                || other.await.unwrap().is_some();
+            (!is_left).then_some(())
+        })
+        .await;
     desk.end().await;
 }
