@@ -255,6 +255,26 @@ fn a_decision_ends_only_its_own_question() {
 }
 
 #[test]
+fn the_operator_ends_a_question_of_which_it_knows_no_object() {
+    let mut questions = Questions::default();
+    questions.open_one(waiting("a", 1), HOUR, SECOND);
+    let without = |verdict| Decision {
+        call_digest: String::new(),
+        ..decision("a", 1, verdict)
+    };
+    questions.decide(&[without(Verdict::Approved)], SECOND);
+    assert!(matches!(
+        questions.standing("a", SECOND),
+        Standing::Open { .. }
+    ));
+    questions.decide(&[without(Verdict::Withdrawn)], SECOND);
+    let Standing::Ended { ending, .. } = questions.standing("a", SECOND) else {
+        panic!("the question has ended")
+    };
+    assert_eq!(ending, Ending::Withdrawn("because".to_owned()));
+}
+
+#[test]
 fn a_no_stays_a_no_for_a_while() {
     let mut questions = Questions::default();
     questions.open_one(waiting("a", 1), HOUR, SECOND);

@@ -254,7 +254,10 @@ impl Questions {
             let Some(entry) = self.entry(&decision.id) else {
                 continue;
             };
-            if entry.call.digest != decision.call_digest {
+            // The operator knows no digest of a question without a ToolApproval, and can only end it.
+            let knows_none = decision.call_digest.is_empty();
+            let is_end = decision.verdict != Verdict::Approved;
+            if entry.call.digest != decision.call_digest && !(knows_none && is_end) {
                 continue;
             }
             let reason = || toolcrib_bounds::cut(&decision.reason, LONGEST_REASON).into_owned();
