@@ -1,24 +1,53 @@
 //! Pods without a node, and the mediators' end of their links.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::ByteString;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use toolcrib_sidecar::approvals::Approvals;
 use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
+use toolcrib_sidecar::history::{History, PodIdentity, StdoutBodies};
 use toolcrib_sidecar::metrics::Metrics;
 use toolcrib_sidecar::outbound::link::{Link, LinkStatus};
 use toolcrib_sidecar::outbound::model::ModelClient;
+use toolcrib_sidecar::outbound::operator::OperatorClient;
 use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
 
 use crate::DEADLINE;
 use crate::controller::Controller;
 use crate::objects::{Objects, SYSTEM};
+
+/// One record for all mediators: they write nothing, and each record has a thread.
+static RECORD: LazyLock<Record> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a folder");
+    let identity = PodIdentity {
+        name: "all",
+        uid: None,
+    };
+    let history = History::open(
+        folder.path(),
+        1024 * 1024,
+        identity,
+        StdoutBodies::WithoutBodies,
+        std::io::sink(),
+        Arc::default(),
+    );
+    Record {
+        history: Arc::new(history.expect("a record")),
+        folder,
+    }
+});
+
+struct Record {
+    history: Arc<History>,
+    folder: tempfile::TempDir,
+}
 
 pub struct Mediator {
     pub current: Arc<CurrentConfig>,
@@ -58,6 +87,13 @@ impl Mediator {
         let outbound = Outbound::new(LocalNames::Allowed, Resolver::of_machine())
             .with_address(&format!("link.{SYSTEM}.svc"), controller.ports.link);
         let metrics = Arc::new(Metrics::default());
+        let approvals = Approvals::open(
+            None,
+            RECORD.folder.path(),
+            Arc::clone(&RECORD.history),
+            current.clone(),
+            metrics.clone(),
+        );
         let link = Link {
             current: current.clone(),
             metrics: metrics.clone(),
@@ -66,8 +102,8 @@ impl Mediator {
             outages: Arc::default(),
             budgets: Arc::default(),
             rates: Arc::default(),
-            outbound: Arc::new(outbound),
-            token_file: token_file.path().to_owned(),
+            approvals: Arc::new(approvals),
+            operator: OperatorClient::new(Arc::new(outbound), token_file.path().to_owned()),
             epoch: pod,
         };
         Ok(Self {

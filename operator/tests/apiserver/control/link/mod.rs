@@ -26,11 +26,14 @@ use tokio::time::Instant;
 use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use toolcrib_manifest::AgentPresence;
 use toolcrib_mediation::RateCounts;
+use toolcrib_sidecar::approvals::Approvals;
 use toolcrib_sidecar::config::version::{Files, parse};
 use toolcrib_sidecar::config::{CurrentConfig, EffectiveConfig, Observation};
+use toolcrib_sidecar::history::{History, PodIdentity, StdoutBodies};
 use toolcrib_sidecar::metrics::Metrics;
 use toolcrib_sidecar::outbound::link::{Link, LinkStatus};
 use toolcrib_sidecar::outbound::model::ModelClient;
+use toolcrib_sidecar::outbound::operator::OperatorClient;
 use toolcrib_sidecar::outbound::resolver::Resolver;
 use toolcrib_sidecar::outbound::{LocalNames, Outbound};
 
@@ -43,6 +46,7 @@ struct Mediator {
     rates: Arc<RateCounts>,
     link: JoinHandle<()>,
     _token: tempfile::NamedTempFile,
+    _record: tempfile::TempDir,
 }
 
 impl Drop for Mediator {
@@ -78,6 +82,28 @@ impl Mediator {
             .with_address(&host, harness.link);
         let metrics = Arc::new(Metrics::default());
         let rates = Arc::<RateCounts>::default();
+        let record = tempfile::tempdir().unwrap();
+        let identity = PodIdentity {
+            name: &pod.name_any(),
+            uid: None,
+        };
+        let history = History::open(
+            record.path(),
+            1024 * 1024,
+            identity,
+            StdoutBodies::WithoutBodies,
+            std::io::sink(),
+            metrics.clone(),
+        )
+        .unwrap();
+        // Without a pod it asks nothing: the questions of these tests have a double.
+        let approvals = Approvals::open(
+            None,
+            record.path(),
+            Arc::new(history),
+            current.clone(),
+            metrics.clone(),
+        );
         let link = Link {
             current: current.clone(),
             metrics: metrics.clone(),
@@ -86,8 +112,8 @@ impl Mediator {
             outages: Arc::default(),
             budgets: Arc::default(),
             rates: rates.clone(),
-            outbound: Arc::new(outbound),
-            token_file: token_file.path().to_owned(),
+            approvals: Arc::new(approvals),
+            operator: OperatorClient::new(Arc::new(outbound), token_file.path().to_owned()),
             epoch: pod.name_any(),
         };
         Self {
@@ -95,6 +121,7 @@ impl Mediator {
             rates,
             link: tokio::spawn(link.run()),
             _token: token_file,
+            _record: record,
         }
     }
 
