@@ -7,13 +7,15 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolcrib_compile::{Compilation, Inputs, Kind, WhyNot, method_name, why_not};
+use toolcrib_compile::{
+    Compilation, Inputs, Kind, WhyNot, call_requirements, method_name, why_not,
+};
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
-    AgentName, AllowedBy, Authority, BudgetCounts, Catalog, ClawId, Effect, Event, LiveTool,
-    ManagedCall, PresentedTools, RateCounts, RunnerCode, ToolFailure, Turn, TurnConfig, alias,
-    http_call, http_method, target,
+    AgentName, AllowedBy, ApprovalNeed, Authority, BudgetCounts, Catalog, ClawId, Denial, Effect,
+    Event, LiveTool, ManagedCall, PresentedTools, RateCounts, RunnerCode, ToolFailure, Turn,
+    TurnConfig, alias, http_call, http_method, target,
 };
 use toolcrib_rules::Rule;
 
@@ -130,8 +132,16 @@ pub fn call(
                 // A denied call does not count.
                 authority.permits(&call, &rates, &budgets, now).ok();
             }
-            let sent = authority
-                .permits(&call, &rates, &budgets, now)
+            let mut verdict = Verdict::Allowed;
+            let permitted = match authority.permits(&call, &rates, &budgets, now) {
+                Err(Denial::NeedsApproval { need, .. }) => {
+                    verdict = Verdict::NeedsApproval;
+                    outcome.because.push(approvers(compilation, tool, &need));
+                    authority.permits_approved(&call, &need, &rates, &budgets, now)
+                }
+                permitted => permitted,
+            };
+            let sent = permitted
                 .map_err(|denied| (denied.code().to_string(), denied.to_string()))
                 .and_then(|live| {
                     let rule = live.allowed_by();
@@ -147,7 +157,7 @@ pub fn call(
                 });
             match sent {
                 Ok(request) => {
-                    outcome.result = Verdict::Allowed;
+                    outcome.result = verdict;
                     outcome.request = Some(request);
                 }
                 Err((code, message)) => {
@@ -158,6 +168,16 @@ pub fn call(
         }
     }
     Ok(outcome)
+}
+
+/// Says who may approve the call.
+fn approvers(compilation: &Compilation, tool: &str, need: &ApprovalNeed) -> String {
+    let summary = compilation.tools.iter().find(|one| one.name == tool);
+    let entry = summary.map_or("", |summary| &*summary.entry_digest);
+    let asked = call_requirements(compilation, tool, entry, &need.rules);
+    // The files are those of the same compilation, so it has the rules that they name.
+    let words = asked.map(|asked| asked.requirements().to_string());
+    format!("a person must approve it: {}", words.unwrap_or_default())
 }
 
 /// Returns the facts that need no call: the object that gives the tool, or the reason for

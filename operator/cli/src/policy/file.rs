@@ -89,6 +89,8 @@ pub struct Expect {
 pub enum Verdict {
     /// The call would be sent.
     Allowed,
+    /// The call would be sent if a person approved it.
+    NeedsApproval,
     /// The model would read an error, and nothing would be sent.
     Denied,
 }
@@ -221,7 +223,7 @@ mod tests {
         let case = |test: &mut Value| test["spec"]["cases"][0].take();
         check(
             |test| test["spec"]["cases"][0]["expect"]["result"] = json!("allowed"),
-            r#"spec.cases[0].expect.result: is the text "allowed": write Allowed or Denied"#,
+            r#"spec.cases[0].expect.result: is the text "allowed": write one of Allowed, NeedsApproval, Denied"#,
         );
         check(
             |test| test["spec"]["cases"][0]["expect"]["reslt"] = json!("Allowed"),

@@ -151,15 +151,17 @@ fn allowed(
     let mut is_tested = false;
     for (arguments, note) in examples(tool, arguments) {
         let outcome = decider.decide(tool.called, &arguments)?;
-        if outcome.result != Verdict::Allowed {
-            continue;
-        }
+        let result = match outcome.result {
+            Verdict::Allowed => "Allowed",
+            Verdict::NeedsApproval => "NeedsApproval",
+            Verdict::Denied => continue,
+        };
         is_tested = true;
         let mut case = json!({
             "name": format!("may call {}", tool.called),
             "call": tool.called,
             "arguments": arguments,
-            "expect": {"result": "Allowed"},
+            "expect": {"result": result},
         });
         if let Some(by) = outcome.by {
             case["expect"]["by"] = json!(by);
