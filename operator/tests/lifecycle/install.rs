@@ -188,6 +188,8 @@ impl Installation {
         let own = BTreeMap::from([
             ("--listen", status.to_string()),
             ("--link-listen", link.to_string()),
+            // A finished approval is deleted while a row waits for it.
+            ("--approvals-kept-seconds", "5".to_owned()),
         ]);
         let program = self.start("controller", name, own, kubeconfig)?;
         Ok(Replica {
@@ -242,8 +244,6 @@ impl Installation {
         command
             .args(arguments)
             .env("POD_NAME", name)
-            // What is finished is deleted while a row waits for it.
-            .env("TOOLCRIB_APPROVALS_KEPT_SECONDS", "5")
             .env("KUBECONFIG", kubeconfig);
         Program::start(name, &self.programs, &mut command)
     }
