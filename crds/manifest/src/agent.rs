@@ -164,11 +164,12 @@ pub struct Digests {
 }
 
 /// The link's address, the CA bundle that the mediator trusts there, and the audience of its token.
+/// `kubectl toolcrib run` answers the link of its own mediator on this machine, without TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkConfig {
     pub audience: String,
-    /// PEM bundle, valid longer than serving certificates.
+    /// PEM bundle, valid longer than serving certificates. Not used without TLS.
     pub ca: String,
-    /// `https://host:port`, without a path.
+    /// `https://host:port`, without a path; `http://` without TLS.
     pub url: String,
 }

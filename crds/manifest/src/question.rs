@@ -80,6 +80,8 @@ pub enum QuestionRefusal {
     NotGranted,
     /// The chart's admission policies for decisions do not hold, so no decision could be trusted.
     NotProtected,
+    /// `kubectl toolcrib run` has no terminal on which to ask. An operator never says so.
+    NoTerminal,
 }
 
 /// A ToolApproval in the agent's namespace.

@@ -124,6 +124,7 @@ pub(super) fn outcome(answer: &QuestionAnswer) -> &'static str {
             QuestionRefusal::TooManyDenied => "too_many_denied",
             QuestionRefusal::NotGranted => "not_granted",
             QuestionRefusal::NotProtected => "not_protected",
+            QuestionRefusal::NoTerminal => "no_terminal",
         },
     }
 }

@@ -360,6 +360,8 @@ fn code(why: QuestionRefusal) -> ResultCode {
     match why {
         QuestionRefusal::TooManyPending => ResultCode::TooManyPending,
         QuestionRefusal::TooManyDenied => ResultCode::TooManyDenied,
-        QuestionRefusal::NotGranted | QuestionRefusal::NotProtected => ResultCode::PermissionDenied,
+        QuestionRefusal::NotGranted
+        | QuestionRefusal::NotProtected
+        | QuestionRefusal::NoTerminal => ResultCode::PermissionDenied,
     }
 }

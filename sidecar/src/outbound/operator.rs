@@ -111,7 +111,8 @@ impl OperatorClient {
         {
             return Ok(client.clone());
         }
-        let client = self.outbound.fresh_client(Some(&config.ca), None)?;
+        let ca = config.url.starts_with("https:").then_some(&*config.ca);
+        let client = self.outbound.fresh_client(ca, None)?;
         *kept = Some((config.ca.clone(), client.clone()));
         Ok(client)
     }
