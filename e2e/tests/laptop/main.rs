@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
+mod approvals;
 mod conformance;
 mod forwarder;
 mod machine;

@@ -1,6 +1,7 @@
 //! The output for the user.
 
 mod annotated;
+mod call;
 mod color;
 mod diagnostics;
 mod documents;
@@ -10,6 +11,7 @@ mod plain;
 mod table;
 
 pub use annotated::{Note, Notes, annotated};
+pub use call::{call_arguments, labelled};
 pub use color::Color;
 pub use diagnostics::{Findings, findings};
 pub use documents::{Document, commented, documents, is_unprintable};

@@ -29,6 +29,8 @@ const PORT_ATTEMPTS: u32 = 3;
 pub struct Setup {
     pub program: PathBuf,
     pub config: PathBuf,
+    /// File with the token of the link.
+    pub link_token: PathBuf,
     pub history: PathBuf,
     /// Value of `{claw_id}` with `identity: Pod`.
     pub pod: String,
@@ -171,6 +173,8 @@ fn spawn(setup: &Setup, address: SocketAddr, admin: SocketAddr) -> anyhow::Resul
         .arg(&setup.config)
         .arg("--history-dir")
         .arg(&setup.history)
+        .arg("--link-token-file")
+        .arg(&setup.link_token)
         .args([
             "--listen",
             &address.to_string(),

@@ -4,6 +4,9 @@
 //! user can read. It starts the mediator with them, runs the program with the environment of a
 //! pod's runner, and stops the mediator when the program has ended.
 //!
+//! The mediator's link leads to this process, which asks on the terminal about calls that need an approval
+//! ([`approvals`]).
+//!
 //! The context is written to a folder as well. A variable names the folder as in a pod, and
 //! `mcp.json` has this mediator's address.
 //!
@@ -11,6 +14,7 @@
 //! arguments hold no credential of a service or provider. For processes of one user on one machine
 //! this is hygiene, not a boundary; the boundary is the pod.
 
+mod approvals;
 mod mediator;
 mod places;
 mod record;
@@ -36,14 +40,19 @@ use crate::{
     print,
     sources::{self, ObjectSource},
 };
+use approvals::LocalLink;
 use mediator::{Mediator, Setup};
+
+/// Name of the file with the token of the mediator's link.
+const LINK_TOKEN: &str = "token";
 
 /// The mediator's files and the program's environment.
 struct RunPlan {
+    compilation: Compilation,
     files: CompiledSecret,
-    context: BTreeMap<String, String>,
     token: SecretText,
     model: ModelApi,
+    link: LocalLink,
 }
 
 /// The program's model API.
@@ -92,6 +101,8 @@ fn prepare(args: &RunArgs) -> Result<RunPlan, Failure> {
     for note in places::elsewhere(&compilation) {
         eprintln!("{note}");
     }
+    let link = LocalLink::open(&agent, random()?)?;
+    compilation.files.agent.link = Some(link.config());
     let token = identity::token(&agent.name, random()?);
     let files = files(&compilation, &loaded.secrets, &token);
     for reference in &files.missing {
@@ -102,8 +113,9 @@ fn prepare(args: &RunArgs) -> Result<RunPlan, Failure> {
     Ok(RunPlan {
         files,
         model: ModelApi::of(&compilation),
-        context: compilation.context,
+        compilation,
         token,
+        link,
     })
 }
 
@@ -125,14 +137,24 @@ fn random() -> anyhow::Result<[u8; 32]> {
 }
 
 /// Starts the mediator, runs the program, stops the mediator, prints the summary.
-async fn supervise(args: RunArgs, prepared: RunPlan) -> anyhow::Result<ExitCode> {
+async fn supervise(args: RunArgs, plan: RunPlan) -> anyhow::Result<ExitCode> {
+    let RunPlan {
+        compilation,
+        files,
+        token,
+        model,
+        link,
+    } = plan;
     // The folder has mode 0700, and is removed on every way out.
     let private = tempfile::Builder::new()
         .prefix("toolcrib-run-")
         .tempdir()
         .context("cannot make a private folder")?;
     let config = private.path().join("config");
-    write_files(&config, &prepared.files.files)?;
+    write_files(&config, &files.files)?;
+    let link_folder = private.path().join("link");
+    let link_token = link.token().expose().as_bytes().to_vec();
+    write_files(&link_folder, &[(LINK_TOKEN.to_owned(), link_token)].into())?;
     let history = args
         .history_dir
         .clone()
@@ -141,20 +163,24 @@ async fn supervise(args: RunArgs, prepared: RunPlan) -> anyhow::Result<ExitCode>
         .with_context(|| format!("cannot make {}", history.display()))?;
     let records_before = record::count(&history)?;
 
+    let context = compilation.context.clone();
+    let asking = link.start(compilation)?;
     let mut mediator = Mediator::start(&Setup {
         program: mediator::find(args.sidecar.as_deref())?,
         config,
+        link_token: link_folder.join(LINK_TOKEN),
         history: history.clone(),
         pod: args.agent.clone(),
         log: private.path().join("mediator.log"),
         verbose: args.verbose,
     })
     .await?;
-    let context = private.path().join("context");
-    write_files(&context, &at(mediator.address(), &prepared.context))?;
-    let environment = environment(mediator.address(), &prepared, &context);
+    let folder = private.path().join("context");
+    write_files(&folder, &at(mediator.address(), &context))?;
+    let environment = environment(mediator.address(), model, &token, &folder);
     let status = program(&args, environment).await;
     mediator.stop().await?;
+    asking.end().await;
     eprint!("{}", record::summary(&history, records_before)?);
     Ok(exit_code(status?))
 }
@@ -231,14 +257,19 @@ fn variable(secret: &SecretFrom) -> Option<&str> {
 type Environment = Vec<(&'static str, OsString)>;
 
 /// Returns the environment of a pod's runner, with this mediator's address and this context.
-fn environment(mediator: SocketAddr, prepared: &RunPlan, context: &Path) -> Environment {
+fn environment(
+    mediator: SocketAddr,
+    model: ModelApi,
+    token: &SecretText,
+    context: &Path,
+) -> Environment {
     let base = format!("http://{mediator}");
-    let token = || prepared.token.expose().into();
+    let token = || token.expose().into();
     let mut variables: Environment = vec![
         (names::ENV_TOKEN, token()),
         (names::ENV_CONTEXT, context.into()),
     ];
-    match prepared.model {
+    match model {
         ModelApi::Mediator => variables.extend([
             (names::ENV_OPENAI_BASE_URL, format!("{base}/v1").into()),
             (names::ENV_OPENAI_API_KEY, token()),

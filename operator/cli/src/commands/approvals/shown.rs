@@ -1,7 +1,6 @@
 //! ToolApprovals for people.
 //!
-//! Invariant: arguments are shown as the object has them, escaped, and never shortened where a person
-//! decides by them.
+//! Invariant: arguments are shortened in the list alone, never where a person decides by them.
 
 use jiff::{Timestamp, Unit};
 use toolcrib_bounds::cut;
@@ -10,12 +9,10 @@ use toolcrib_crds::{
     ApprovalPhase, ConditionType, DecisionVerdict, HasConditions as _, ToolApproval,
 };
 
-use crate::print;
+use crate::print::{self, labelled};
 
 /// Limits the bytes of the arguments in a line of the list.
 const SHORT: usize = 60;
-/// Width of the labels before the lines of one ToolApproval.
-const LABEL: usize = 12;
 
 /// Pending ones first, then those that were asked last.
 pub fn order(approval: &ToolApproval) -> (bool, std::cmp::Reverse<Timestamp>) {
@@ -130,19 +127,7 @@ pub fn whole(approval: &ToolApproval, now: Timestamp) -> String {
             ),
         )
     }));
-    lines.push("arguments".to_owned());
-    lines.extend(
-        arguments(&spec.arguments)
-            .lines()
-            .map(|line| format!("  {line}")),
-    );
-    if !spec.redacted.is_empty() {
-        let places = spec.redacted.join(", ");
-        lines.push(labelled(
-            "redacted",
-            &format!("{places}: a known secret is not shown"),
-        ));
-    }
+    lines.extend(print::call_arguments(&spec.arguments, &spec.redacted));
     let lines: Vec<_> = lines.iter().map(|line| print::plain(line)).collect();
     lines.join("\n") + "\n"
 }
@@ -160,93 +145,9 @@ fn phase_line(approval: &ToolApproval) -> String {
     }
 }
 
-fn labelled(label: &str, text: &str) -> String {
-    format!("{label:LABEL$}{text}")
-}
-
-/// JSON with a line for each member and element. All other bytes stay: digits of numbers, and escapes of
-/// characters that could be mistaken. A text that is no JSON is shown as it is.
-fn arguments(text: &str) -> String {
-    if serde_json::from_str::<&serde_json::value::RawValue>(text).is_err() {
-        return text.to_owned();
-    }
-    let mut shown = String::with_capacity(text.len() * 2);
-    let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
-    let mut last = ' ';
-    for c in text.chars() {
-        if in_text {
-            shown.push(c);
-            in_text = is_escaped || c != '"';
-            is_escaped = !is_escaped && c == '\\';
-            last = c;
-            continue;
-        }
-        match c {
-            ' ' | '\n' | '\r' | '\t' => continue,
-            '{' | '[' => {
-                start_line(&mut shown, depth, last);
-                shown.push(c);
-                depth += 1;
-            }
-            '}' | ']' => {
-                depth = depth.saturating_sub(1);
-                if !matches!(last, '{' | '[') {
-                    shown.push('\n');
-                    indent(&mut shown, depth);
-                }
-                shown.push(c);
-            }
-            ':' => shown.push_str(": "),
-            ',' => shown.push(c),
-            _ => {
-                start_line(&mut shown, depth, last);
-                shown.push(c);
-                in_text = c == '"';
-            }
-        }
-        last = c;
-    }
-    shown
-}
-
-/// Begins a line before a member or an element.
-fn start_line(shown: &mut String, depth: usize, last: char) {
-    if matches!(last, '{' | '[' | ',') {
-        shown.push('\n');
-        indent(shown, depth);
-    }
-}
-
-/// Deeper levels than a screen has are not told apart, so that the text stays linear in the arguments.
-fn indent(shown: &mut String, depth: usize) {
-    const DEEPEST: usize = 16;
-    for _ in 0..depth.min(DEEPEST) {
-        shown.push_str("  ");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn arguments_have_a_line_each_and_keep_their_bytes() {
-        let text = r#"{"a":12345678901234567890123.50,"b":{},"c":[1,{"d":"x,{\"\u0430"}],"e":[]}"#;
-        let expected = r#"{
-  "a": 12345678901234567890123.50,
-  "b": {},
-  "c": [
-    1,
-    {
-      "d": "x,{\"\u0430"
-    }
-  ],
-  "e": []
-}"#;
-        assert_eq!(arguments(text), expected);
-        assert_eq!(arguments("{}"), "{}");
-        assert_eq!(arguments("{no json"), "{no json");
-    }
 
     #[test]
     fn the_time_that_is_left_is_shown_in_words() {
