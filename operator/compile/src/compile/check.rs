@@ -9,7 +9,7 @@ use toolcrib_manifest::Tier;
 use super::authority::policies::{Policies, policy_matches};
 use super::authority::selection;
 use super::reach::consent::{consents, is_missing, open, other_in};
-use super::tools::lower::needs_approval;
+use super::tools::notices::needs_approval;
 use super::tools::offer::Offer;
 use crate::compile::authority::{self, Rule, Verb, includes_defaults};
 use crate::compile::credential::{self, Sources};

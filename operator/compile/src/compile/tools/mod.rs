@@ -1,7 +1,13 @@
-//! An agent's tools and feeds: the tools that its rules name ([`offer`]), the rules of each tool
-//! ([`rules`]), and their form in the compiled files ([`lower`]).
+//! An agent's tools and feeds.
+//!
+//! Reading order: [`offer`] (what a surface offers to one rule); [`rules`] (the rules of one tool);
+//! [`matched`] (the names that rules give, each with its rules); [`calls`] (how calls reach the surface);
+//! [`notices`] (what users hear of a granted tool); [`lower`] (the entries of the compiled files).
 
+pub mod calls;
 pub mod lower;
+pub mod matched;
+pub mod notices;
 pub mod offer;
 pub mod rules;
 
