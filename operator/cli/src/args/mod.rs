@@ -1,38 +1,37 @@
-//! The command line: verbs and arguments. [`advice`] handles misplaced words, [`examples`] has the
-//! examples in the help, [`image`] and [`discover`] have the arguments of one verb each, [`values`]
-//! has the parsers of structured arguments.
+//! The command line: verbs and arguments. [`source`] has the arguments that several verbs share,
+//! [`reading`], [`authoring`] and the files named after a verb have those of the verbs. [`advice`] handles
+//! misplaced words, [`examples`] has the examples in the help, [`values`] has the parsers of structured
+//! arguments.
 
 mod advice;
 mod approvals;
 mod audit;
+mod authoring;
 mod discover;
 mod examples;
 mod image;
 mod propose;
+mod reading;
+mod run;
+mod source;
 mod suspend;
 mod values;
 
-use std::{ffi::OsString, path::PathBuf};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
-use jiff::Timestamp;
-
-use toolcrib_manifest::ClusterDomain;
-
-use crate::authoring::import::KnownProvider;
-use crate::authoring::openapi::Address;
-use crate::authoring::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
-use crate::print::{Format, Output};
 pub use approvals::{ApprovalsArgs, DecideArgs};
 pub use audit::{AuditArgs, AuditOutput, AuditQuery, AuditVerb, RecordArgs, VerifyArgs};
+pub use authoring::{DescriptionForm, FromOpenApiArgs, FromStdioArgs, ImportArgs, SurfaceVerb};
 pub use discover::DiscoverArgs;
 pub use image::FromImageArgs;
 pub use propose::{ProposeArgs, ProposeOutput};
-pub use suspend::{AgentsArgs, SuspendArgs};
-pub use values::{
-    AddressTarget, Description, DnsEgress, LocalAddress, SecretFrom, ValueFrom, VariableFrom,
+pub use reading::{
+    CompileArgs, ExplainArgs, InjectArgs, InspectArgs, PlanArgs, PodFormat, TestArgs, TreeArgs,
 };
-use values::{dns_label, service_address, url_address};
+pub use run::RunArgs;
+pub use source::{AssumedArgs, ClusterArgs, ConnectionArgs, FileArgs, OperatorArgs, SourceArgs};
+pub use suspend::{AgentsArgs, SuspendArgs};
+pub use values::{AddressTarget, LocalAddress, SecretFrom, ValueFrom};
 
 /// Governed tools for AI agents: what every agent may do, from files or from a cluster.
 #[derive(Parser)]
@@ -135,382 +134,6 @@ pub enum CompletionShell {
     Powershell,
     /// `kubectl-toolcrib` in zsh
     Zsh,
-}
-
-/// The operator's settings that compile depends on, if they differ from the chart's defaults.
-#[derive(Clone, Debug, Default, PartialEq, ClapArgs)]
-pub struct OperatorArgs {
-    /// The operator's namespace
-    #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_NAMESPACE", value_name = "NAME", default_value = DEFAULT_OPERATOR)]
-    pub operator_namespace: String,
-    /// Hosts that are refused for surfaces and providers, separated by commas. Without -f, they
-    /// are read from the cluster if you may read them
-    #[arg(
-        long,
-        help_heading = OPERATOR,
-        env = "TOOLCRIB_REFUSED_HOSTS",
-        value_name = "HOSTS",
-        value_delimiter = ','
-    )]
-    pub refused_hosts: Vec<String>,
-    /// Egress rules, as JSON, for the cluster's name servers, which `egress: Declared` allows
-    #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_DNS_EGRESS", value_name = "RULES", value_parser = DnsEgress::parse)]
-    pub dns_egress: Option<DnsEgress>,
-    /// The cluster's domain: the part after `name.namespace.svc`
-    #[arg(long, help_heading = OPERATOR, env = "TOOLCRIB_CLUSTER_DOMAIN", value_name = "DOMAIN")]
-    pub cluster_domain: Option<ClusterDomain>,
-    /// Ranges of addresses inside the cluster, separated by commas. With `egress: Declared`, a url
-    /// with a public name does not open them
-    #[arg(
-        long,
-        help_heading = OPERATOR,
-        env = "TOOLCRIB_CLUSTER_RANGES",
-        value_name = "RANGES",
-        value_delimiter = ','
-    )]
-    pub cluster_ranges: Vec<String>,
-}
-
-/// Set on each argument: `next_help_heading` would hold for all later arguments too.
-const OPERATOR: &str = "Settings of the operator";
-/// Namespace of the operator in the chart's documentation.
-const DEFAULT_OPERATOR: &str = "toolcrib-system";
-
-/// The files with the objects.
-#[derive(ClapArgs)]
-pub struct FileArgs {
-    /// YAML or JSON file, or a folder of them (with its subfolders), or - for standard input;
-    /// may be repeated
-    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
-    pub paths: Vec<PathBuf>,
-    #[command(flatten)]
-    pub operator: OperatorArgs,
-}
-
-/// The source of the objects: files, or a cluster.
-#[derive(Clone, Debug, Default, ClapArgs)]
-pub struct SourceArgs {
-    /// YAML or JSON file, or a folder of them (with its subfolders), or - for standard input;
-    /// may be repeated. Without it, the cluster is read with your own rights
-    #[arg(short = 'f', long = "filename", value_name = "PATH")]
-    pub paths: Vec<PathBuf>,
-    #[command(flatten)]
-    pub assumed: AssumedArgs,
-    #[command(flatten)]
-    pub cluster: ClusterArgs,
-    #[command(flatten)]
-    pub operator: OperatorArgs,
-}
-
-/// The objects that are taken to exist although no file holds them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ClapArgs)]
-pub struct AssumedArgs {
-    /// With -f: assume that Secrets outside the files exist as their users need them, for Secrets
-    /// that are kept elsewhere. `test` and `plan --against` always do
-    #[arg(long = "assume-secrets", requires = "paths")]
-    pub secrets: bool,
-    /// With -f: assume that Services outside the files exist with the ports that surfaces name,
-    /// for Services of another team
-    #[arg(long = "assume-services", requires = "paths")]
-    pub services: bool,
-}
-
-/// The cluster, as in kubectl.
-#[derive(Clone, Debug, Default, ClapArgs)]
-pub struct ClusterArgs {
-    /// Only this namespace; else the kubeconfig's own. With -f: the namespace of objects that name
-    /// none, and of a name that is not unique
-    #[arg(short, long)]
-    pub namespace: Option<String>,
-    /// All namespaces of the cluster
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    pub all_namespaces: bool,
-    #[command(flatten)]
-    pub connection: ConnectionArgs,
-}
-
-/// The API server, and the user for its requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, ClapArgs)]
-pub struct ConnectionArgs {
-    /// The kubeconfig's context
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
-    /// The kubeconfig; else KUBECONFIG, else ~/.kube/config
-    #[arg(long, value_name = "PATH")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Send requests as this user
-    #[arg(long = "as", value_name = "USER")]
-    pub impersonate: Option<String>,
-}
-
-#[derive(ClapArgs)]
-pub struct CompileArgs {
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// Only this agent
-    #[arg(long, value_name = "NAME")]
-    pub agent: Option<String>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
-    pub output: Format,
-}
-
-#[derive(ClapArgs)]
-pub struct InjectArgs {
-    #[command(flatten)]
-    pub files: FileArgs,
-    /// The namespace of objects and pods that name none
-    #[arg(short, long)]
-    pub namespace: Option<String>,
-    /// The mediator's image
-    #[arg(long, default_value = concat!("docker.io/toolcrib/sidecar:", env!("CARGO_PKG_VERSION")))]
-    pub image: String,
-    /// Output format of the pods
-    #[arg(short, long, value_enum, default_value_t = PodFormat::Yaml)]
-    pub output: PodFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PodFormat {
-    /// One document each
-    Yaml,
-    /// As one List
-    Json,
-}
-
-#[derive(ClapArgs)]
-pub struct ExplainArgs {
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// The agent, as NAME or agent/NAME
-    #[arg(value_parser = values::agent)]
-    pub agent: String,
-    /// One tool, as SURFACE.TOOL; without it, all tools that are granted or withheld
-    pub tool: Option<String>,
-    /// The time at which grants with a window are judged, such as 2026-12-31T08:00:00Z; without it,
-    /// now
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
-    pub now: Option<Timestamp>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
-}
-
-#[derive(ClapArgs)]
-pub struct InspectArgs {
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// The surface's name
-    pub surface: String,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
-}
-
-#[derive(ClapArgs)]
-pub struct TreeArgs {
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// The time at which grants with a window are judged, such as 2026-12-31T08:00:00Z; without it,
-    /// now
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
-    pub now: Option<Timestamp>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
-}
-
-#[derive(ClapArgs)]
-pub struct PlanArgs {
-    #[command(flatten)]
-    pub files: FileArgs,
-    #[command(flatten)]
-    pub assumed: AssumedArgs,
-    /// Files or folders with the objects that are in force now; may be repeated. Without it, the
-    /// cluster is read with your own rights
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["context", "kubeconfig", "impersonate", "all_namespaces"])]
-    pub against: Vec<PathBuf>,
-    #[command(flatten)]
-    pub cluster: ClusterArgs,
-    /// Count objects that are not among the files as deleted, like `kubectl apply --prune` or a
-    /// GitOps tool. In a cluster, this concerns Toolcrib's objects in the namespaces of the files
-    #[arg(long)]
-    pub prune: bool,
-    /// Only this agent
-    #[arg(long, value_name = "NAME")]
-    pub agent: Option<String>,
-    /// Exit with 3 if an agent loses something
-    #[arg(long)]
-    pub fail_on_loss: bool,
-    /// Exit with 3 if an agent gains something
-    #[arg(long)]
-    pub fail_on_gain: bool,
-    /// Exit with 3 if anything differs
-    #[arg(long)]
-    pub fail_on_change: bool,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
-}
-
-#[derive(ClapArgs)]
-pub struct TestArgs {
-    #[command(flatten)]
-    pub files: FileArgs,
-    #[command(flatten)]
-    pub assumed: AssumedArgs,
-    /// The time of the calls, such as 2026-12-31T08:00:00Z; without it, now
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
-    pub now: Option<Timestamp>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
-}
-
-#[derive(ClapArgs)]
-pub struct ImportArgs {
-    /// The pod file (claw-pod.yml); contracts, skills and descriptors are read from its folder
-    pub pod_file: PathBuf,
-    /// Existing objects, such as Services and ModelProviders. They are not written, and the result
-    /// is checked together with them. May be repeated
-    #[arg(short = 'f', long = "filename", value_name = "PATH")]
-    pub existing: Vec<PathBuf>,
-    /// The namespace of all objects; without it, the pod's name
-    #[arg(short, long)]
-    pub namespace: Option<String>,
-    /// File with the values of variables; without it, .env beside the pod file if it exists
-    #[arg(long, value_name = "PATH")]
-    pub env_file: Option<PathBuf>,
-    /// Write the variables' values into the Secrets; without it, the Secrets hold ${NAME}
-    #[arg(long)]
-    pub with_secrets: bool,
-    /// The file of a service's claw.describe descriptor. Without it, the pod file's describe-file,
-    /// else .claw-discovered/SERVICE.claw-describe.json. May be repeated
-    #[arg(long, value_name = "SERVICE=FILE", value_parser = Description::parse)]
-    pub describe: Vec<Description>,
-    /// A model provider for agents, if neither cllama-env nor models names one. May be repeated
-    #[arg(long, value_enum, value_name = "NAME")]
-    pub provider: Vec<KnownProvider>,
-    /// Folder for the numbered files; without it, standard output
-    #[arg(short, long, value_name = "DIR")]
-    pub output_dir: Option<PathBuf>,
-    /// Replace existing files in the folder
-    #[arg(long, requires = "output_dir")]
-    pub force: bool,
-}
-
-#[derive(Subcommand)]
-pub enum SurfaceVerb {
-    /// A Surface from an OpenAPI 3.0, OpenAPI 3.1 or Swagger 2.0 document
-    #[command(after_help = examples::FROM_OPENAPI)]
-    FromOpenapi(FromOpenApiArgs),
-    /// Deployment, Service, NetworkPolicy, Secret and Surface of an MCP server that uses its
-    /// standard streams
-    #[command(after_help = examples::FROM_STDIO)]
-    FromStdio(FromStdioArgs),
-    /// A Surface from the descriptor in an image, or the changes of that descriptor since the
-    /// review
-    #[command(after_help = examples::FROM_IMAGE)]
-    FromImage(FromImageArgs),
-    /// A Surface from the tools of an MCP server, or the changes of these tools since the review
-    #[command(after_help = examples::DISCOVER)]
-    Discover(DiscoverArgs),
-}
-
-#[derive(ClapArgs)]
-pub struct FromStdioArgs {
-    /// The name of all objects; the name of the Secret ends in `-mcp`
-    #[arg(value_parser = dns_label)]
-    pub name: String,
-    /// The namespace of all objects
-    #[arg(short, long, default_value = "default", value_parser = dns_label)]
-    pub namespace: String,
-    /// The image with the server's program; it needs nothing of Toolcrib's
-    #[arg(long)]
-    pub image: String,
-    /// The image with the wrapper
-    #[arg(long, value_name = "IMAGE", default_value = WRAPPER_IMAGE)]
-    pub wrapper_image: String,
-    /// A variable of the program, from a key of a Secret in the namespace. May be repeated
-    #[arg(long, value_name = "VARIABLE=SECRET/KEY", value_parser = VariableFrom::parse)]
-    pub env: Vec<VariableFrom>,
-    /// The port of the Service and the pods
-    #[arg(long, default_value_t = WRAPPED_PORT, value_parser = clap::value_parser!(u16).range(1024..))]
-    pub port: u16,
-    /// The program and its arguments, as in the image
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
-}
-
-#[derive(ClapArgs)]
-pub struct FromOpenApiArgs {
-    /// The document, JSON or YAML
-    pub document: PathBuf,
-    /// The surface's name
-    #[arg(long, value_parser = dns_label)]
-    pub name: String,
-    /// The namespace of the Surface, its Secret and its Service
-    #[arg(short, long, default_value = "default", value_parser = dns_label)]
-    pub namespace: String,
-    /// The Service that serves it; paths keep the base path of the document's server
-    #[arg(long, value_name = "NAME:PORT", value_parser = service_address, conflicts_with = "url")]
-    pub service: Option<Address>,
-    /// The URL of the service; without it, the document's first server
-    #[arg(long, value_name = "URL", value_parser = url_address)]
-    pub url: Option<Address>,
-    /// Only these operations: a tag, an operationId, or "METHOD /path"; * matches any text.
-    /// May be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub include: Vec<String>,
-    /// All operations but these. May be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
-    /// The part that is printed
-    #[arg(short, long, value_enum, default_value_t = DescriptionForm::Surface)]
-    pub output: DescriptionForm,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DescriptionForm {
-    /// The Surface as YAML; also the Secret that it needs, without a value
-    Surface,
-    /// The claw.describe descriptor alone, as JSON
-    Descriptor,
-}
-
-#[derive(ClapArgs)]
-pub struct RunArgs {
-    #[command(flatten)]
-    pub files: FileArgs,
-    /// The agent that the program runs as
-    #[arg(long, value_name = "NAME")]
-    pub agent: String,
-    /// The agent's namespace, if the name alone is not unique
-    #[arg(short, long)]
-    pub namespace: Option<String>,
-    /// The address of a surface on this machine: SURFACE=URL, or provider:NAME=URL for a model
-    /// provider. A URL without a path keeps the path of the object. May be repeated
-    #[arg(long, value_name = "SURFACE=URL", value_parser = LocalAddress::parse)]
-    pub at: Vec<LocalAddress>,
-    /// A credential outside the files: NAMESPACE/NAME/KEY=env:VARIABLE, or
-    /// =file:PATH. The program does not get the variable. May be repeated
-    #[arg(long, value_name = "NAMESPACE/NAME/KEY=env:VARIABLE", value_parser = SecretFrom::parse)]
-    pub secret: Vec<SecretFrom>,
-    /// Send a credential of --secret to several hosts without asking
-    #[arg(long)]
-    pub yes: bool,
-    /// The mediator's program; without it, toolcrib-sidecar beside this program, else on PATH
-    #[arg(long, value_name = "PATH")]
-    pub sidecar: Option<PathBuf>,
-    /// Folder for the record (history.jsonl); without it, the record is deleted at the end
-    #[arg(long, value_name = "DIR")]
-    pub history_dir: Option<PathBuf>,
-    /// Print the mediator's log lines to standard error
-    #[arg(long)]
-    pub verbose: bool,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
 }
 
 #[cfg(test)]
