@@ -71,7 +71,9 @@ impl fmt::Display for Requirements<'_> {
             let (kind, grant) = (rule.kind.name(), &rule.grant);
             format!("{} ({kind} {grant})", Need(&rule.approval))
         });
-        let rules: Vec<String> = rules.collect();
+        // Rules of one grant may ask the same.
+        let mut seen = BTreeSet::new();
+        let rules: Vec<String> = rules.filter(|rule| seen.insert(rule.clone())).collect();
         let policies = self.policies.iter().map(|policy| {
             let name = &policy.policy;
             format!("{} (ClusterToolPolicy {name})", Need(&policy.approval))

@@ -39,7 +39,7 @@ pub fn call_requirements(
     let summary = tools.find(|summary| summary.name == tool && summary.entry_digest == entry)?;
     let asked: Option<Vec<RuleRequirement>> = rules
         .iter()
-        .map(|rule| requirement(summary, rule))
+        .map(|rule| asked_requirement(summary, rule))
         .collect();
     let found = CallRequirements {
         tier: summary.tier,
@@ -51,13 +51,31 @@ pub fn call_requirements(
     is_asked.then_some(found)
 }
 
-fn requirement(summary: &ToolSummary, asked: &AskingRule) -> Option<RuleRequirement> {
+/// Words for who may approve calls of a tool, by its rules and by policies. `None`: no call needs an
+/// approval.
+pub(crate) fn approvers(summary: &ToolSummary) -> Option<String> {
+    // Without limits, a rule that does not ask lets any call run.
+    let rules = summary.rules.iter().filter(|_| summary.limits.is_some());
+    let rules: Vec<RuleRequirement> = rules.filter_map(requirement).collect();
+    let requirements = Requirements {
+        rules: &rules,
+        policies: &summary.approval,
+    };
+    let is_asked = !rules.is_empty() || summary.always_needs_approval();
+    is_asked.then(|| requirements.to_string())
+}
+
+fn asked_requirement(summary: &ToolSummary, asked: &AskingRule) -> Option<RuleRequirement> {
     let is_it = |rule: &&RuleSummary| {
         let key = &rule.grant.key;
         (&key.namespace, &key.name, &rule.digest)
             == (&asked.grant.namespace, &asked.grant.name, &asked.rule)
     };
-    let rule = summary.rules.iter().find(is_it)?;
+    summary.rules.iter().find(is_it).and_then(requirement)
+}
+
+/// `None`: the rule does not ask.
+fn requirement(rule: &RuleSummary) -> Option<RuleRequirement> {
     let kind = match rule.grant.kind {
         Kind::ToolGrant => GrantKind::ToolGrant,
         Kind::ToolDefaults => GrantKind::ToolDefaults,

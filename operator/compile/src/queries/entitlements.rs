@@ -13,6 +13,7 @@ use toolcrib_manifest::{
     ServiceSettings, Tier, Tls, Tool, ToolExtension, Transport,
 };
 
+use super::approval::approvers;
 use crate::canonical::digest::{canonical, sha256};
 use crate::compilation::files::Files;
 use crate::compilation::limits::limits;
@@ -93,6 +94,9 @@ pub(crate) const WOULD_DENY: &str = "wouldDeny";
 /// The fact with the policies that ask for an approval of each call of a tool.
 pub(crate) const APPROVAL: &str = "approval";
 
+/// The fact with those who may approve calls of a tool, in words.
+pub(crate) const APPROVERS: &str = "approvers";
+
 /// The only fact of a setting.
 pub(crate) const VALUE: &str = "value";
 
@@ -118,6 +122,7 @@ pub(crate) fn entitlements(compilation: &Compilation) -> BTreeMap<Item, Facts> {
             let (kind, key) = (summary.grant.kind.name(), &summary.grant.key);
             facts.insert("givenBy", format!("{kind} {key}"));
             facts.insert("credentialKind", summary.credential.name().to_owned());
+            facts.extend(approvers(summary).map(|text| (APPROVERS, text)));
         }
         items.insert(Item::new(ItemKind::Tool, tool.name.clone()), facts);
     }

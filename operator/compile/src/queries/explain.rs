@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use toolcrib_crds::{ApprovalRule, PolicyRequirement};
 use toolcrib_manifest::{RawJson, Tool};
 
+use super::approval::approvers;
 use super::why::canonical;
 use crate::surface::descriptor::OtherArguments;
 use crate::{Compilation, ObjectRef, Objects, RuleSummary, ToolSummary, WhyNot, executed, why_not};
@@ -39,6 +40,9 @@ pub struct GivenTool {
     /// The ClusterToolPolicies that ask for an approval of each call, and who may approve.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approval: Vec<PolicyRequirement>,
+    /// Words for who may approve calls, by `rules` and `approval`; `None`: no call needs an approval.
+    #[serde(skip)]
+    pub approvers: Option<String>,
     /// The ClusterToolPolicies with `enforcement: Audit` that would deny it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub would_deny: Vec<String>,
@@ -123,6 +127,7 @@ fn given(compilation: &Compilation, summary: &ToolSummary, tool: &Tool) -> Given
         limits: summary.terms(),
         rules: rules.map(|rule| given_rule(compilation, rule)).collect(),
         approval: summary.approval.clone(),
+        approvers: approvers(summary),
         would_deny: summary.would_deny.clone(),
     }
 }

@@ -18,8 +18,8 @@ use crate::compile::authority::policies::models::of_words;
 use crate::compile::authority::suspension::sentence;
 use crate::near::Suggestions;
 use crate::queries::entitlements::{
-    ANY_MODEL, APPROVAL, EXECUTED, Facts, Item, ItemKind, LIMITS, MATCHING, RULES, TIER, VALUE,
-    WOULD_DENY, entitlements, references_of_item,
+    ANY_MODEL, APPROVAL, APPROVERS, EXECUTED, Facts, Item, ItemKind, LIMITS, MATCHING, RULES, TIER,
+    VALUE, WOULD_DENY, entitlements, references_of_item,
 };
 use crate::queries::why::{WhyNot, why_no_feed, why_not_each};
 use crate::{
@@ -231,7 +231,11 @@ impl Comparison<'_> {
             Effect::Gain | Effect::Loss
                 if is_kept(&details) && !is_approval && details.iter().any(is_limit) =>
             {
-                vec![limits_changed(old, new)]
+                let approvers = details.iter().any(|it| it.field == APPROVERS);
+                let approvers = new.filter(|_| approvers).and_then(asks);
+                std::iter::once(limits_changed(old, new))
+                    .chain(approvers)
+                    .collect()
             }
             Effect::Gain | Effect::Loss
                 if details.iter().any(|it| it.field == MATCHING)
@@ -252,12 +256,15 @@ impl Comparison<'_> {
                 given_by
                     .into_iter()
                     .chain(limits)
+                    .chain(new.and_then(asks))
                     .chain(would_deny)
                     .chain(conditions)
                     .collect()
             }
             Effect::Loss if new.is_some() => {
-                vec!["a person must approve each call".to_owned()]
+                let approvers = new.and_then(|facts| facts.get(APPROVERS));
+                let approvers = approvers.map_or_else(String::new, |who| format!(": {who}"));
+                vec![format!("a person must approve each call{approvers}")]
             }
             Effect::Loss => self.why_lost(item),
             Effect::Change => Vec::new(),
@@ -396,6 +403,12 @@ fn limits_changed(old: Option<&Facts>, new: Option<&Facts>) -> String {
     format!("{}, was: {}", limits(new), limits(old))
 }
 
+/// Words for who may approve calls of a tool; `None`: no call needs an approval.
+fn asks(facts: &Facts) -> Option<String> {
+    let approvers = facts.get(APPROVERS)?;
+    Some(format!("an approval needs {approvers}"))
+}
+
 /// Decides the effect of the rules that limit a tool. A tool may be called within the limits of any
 /// of its rules; without the fact, in any way.
 fn of_rules(old: Option<&String>, new: Option<&String>) -> Effect {
@@ -495,7 +508,8 @@ impl Change {
 
     /// The details for people: digests of rules only if no words differ.
     pub fn shown_details(&self) -> impl Iterator<Item = &Detail> {
-        let has_words = self.details.iter().any(|detail| detail.field == LIMITS);
+        let is_in_words = |detail: &Detail| [LIMITS, APPROVERS].contains(&detail.field);
+        let has_words = self.details.iter().any(is_in_words);
         let details = self.details.iter();
         details.filter(move |detail| detail.field != RULES || !has_words)
     }
@@ -524,7 +538,7 @@ impl fmt::Display for Detail {
         let shown = |value: &Option<String>| match value {
             None => "none".to_owned(),
             // Not cut: these texts are short, and may differ only at the end.
-            Some(text) if self.field == LIMITS || self.field == MATCHING => text.clone(),
+            Some(text) if [LIMITS, MATCHING, APPROVERS].contains(&self.field) => text.clone(),
             Some(text) if text.chars().count() > SHOWN => {
                 let start: String = text.chars().take(SHOWN).collect();
                 format!("{start}…")

@@ -15,6 +15,7 @@ use toolcrib_compile::{
     Code, Compilation, GivenRule, GivenTool, Network, ObjectRef, ToolExplanation, WhyNot, compile,
     explain_tool, given_tools, suspended, would_deny_it,
 };
+use toolcrib_crds::ApprovalRule;
 use toolcrib_manifest::{Mode, Tier};
 use toolcrib_rules::{Window, WindowState};
 
@@ -209,6 +210,7 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
         .iter()
         .map(|feed| format!("feed {feed}"))
         .collect();
+    lines.extend(explanation.tools.iter().filter_map(approval_line));
     lines.extend(tried_out_lines(&explanation.tools));
     lines.extend(explanation.budgets.iter().map(BudgetLine::text));
     if !explanation.models_matching.is_empty() {
@@ -235,6 +237,12 @@ fn explanation_text(explanation: &Explanation<'_>, now: Timestamp) -> String {
         text.push_str(&cluster_text(cluster));
     }
     text
+}
+
+/// Who may approve calls of a tool; `None`: no call needs an approval.
+fn approval_line(tool: &GivenTool) -> Option<String> {
+    let approvers = tool.approvers.as_ref()?;
+    Some(format!("approval of {} needs {approvers}", tool.name))
 }
 
 /// One line for each policy that is tried out and would deny tools.
@@ -351,8 +359,13 @@ fn given_by(grant: &str, selector: Option<&str>) -> String {
 /// Who must approve each call: by the tool's tier, and by each policy.
 fn approval_lines(how: &GivenTool) -> Vec<String> {
     let elevated = Tier::Elevated.name();
-    let by_tier =
-        (how.tier == elevated).then(|| format!("approval    of each call: its tier is {elevated}"));
+    let is_asked = !how.approval.is_empty() || how.rules.iter().any(|rule| rule.approval.is_some());
+    let anybody = match is_asked {
+        true => String::new(),
+        false => format!(", by {}", Need(&ApprovalRule::default())),
+    };
+    let by_tier = (how.tier == elevated)
+        .then(|| format!("approval    of each call{anybody}: its tier is {elevated}"));
     let by_policies = how.approval.iter().map(|asked| {
         let need = Need(&asked.approval);
         format!(
