@@ -1,9 +1,11 @@
 //! The demonstration: applies the trading-desk example and shows what its agents may do.
 
+use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
+use crate::approvals::{self, Person};
 use crate::cluster::Progress;
 use crate::platform::{Platform, PollResult};
 
@@ -78,6 +80,8 @@ pub fn tell(platform: &Platform, progress: &Progress) -> Result<()> {
         );
     }
 
+    a_large_trade(platform)?;
+
     let direct = "curl -s -w ' (%{http_code})\\n' -H \"Authorization: Bearer $OPENAI_API_KEY\" http://trading-api:4000/api/v1/positions";
     say(
         "Bypassing the mediator yields nothing",
@@ -111,6 +115,44 @@ pub fn tell(platform: &Platform, progress: &Progress) -> Result<()> {
     {
         println!("{line}");
     }
+    Ok(())
+}
+
+/// A trade that waits until a person approves it.
+fn a_large_trade(platform: &Platform) -> Result<()> {
+    let question = "Make a large trade: buy 500 OTTR";
+    let shown = format!(
+        "kubectl exec --namespace {NAMESPACE} executor -- python3 /agent/ask.py '{question}' &"
+    );
+    let list = ["get", "toolapprovals", "--namespace", NAMESPACE];
+    let listed = format!("kubectl {}", list.join(" "));
+    say(
+        "A large trade waits until a lead of the desk approves it",
+        &[&shown, &listed],
+    );
+    let carol = Person {
+        name: "carol",
+        groups: &["desk-leads"],
+    };
+    let answer = thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let ask = ["python3", "/agent/ask.py", question];
+            platform.exec(NAMESPACE, "executor", &ask)
+        });
+        let approval = approvals::pending(platform, NAMESPACE, IN_FORCE)?;
+        print!("{}", platform.kubectl(&list)?);
+        let decision = approvals::decision(&approval, carol, "Approve", "");
+        let text = serde_yaml::to_string(&decision)?;
+        let create = "kubectl create --as carol --as-group desk-leads --filename - <<END";
+        println!("$ {create}\n{text}END");
+        let name = approvals::decide(platform, &decision, carol)?;
+        println!("tooldecision.toolcrib.dev/{name} created");
+        asked
+            .join()
+            .map_err(|_| anyhow!("the agent was not asked"))?
+    })?;
+    print!("{answer}");
+    println!("$ {listed}\n{}", platform.kubectl(&list)?);
     Ok(())
 }
 

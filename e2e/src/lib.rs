@@ -2,6 +2,7 @@
 //!
 //! Not here: the tests (`tests/`) and the programs that stand in for other services (`src/bin/`).
 
+pub mod approvals;
 pub mod audit;
 pub mod cluster;
 pub mod demo;

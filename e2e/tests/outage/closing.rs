@@ -27,7 +27,7 @@ fn a_window_that_closes_in_mid_turn_without_the_controller_denies_the_next_call(
     desk.platform.kubectl(&[
         "patch",
         "toolgrant",
-        "executor-all",
+        "executor-trades",
         "--namespace",
         HERE,
         "--type=merge",
@@ -62,7 +62,7 @@ fn a_window_that_closes_in_mid_turn_without_the_controller_denies_the_next_call(
     // The controller looks at the clock for the status alone.
     desk.platform
         .eventually("the grant to be shown as expired", VOLUME, || {
-            let grant = ["toolgrant", "executor-all", "--namespace", HERE];
+            let grant = ["toolgrant", "executor-trades", "--namespace", HERE];
             let grant = desk.platform.get(&grant)?;
             let active = crate::support::condition(&grant, "Active");
             let is_shown = active["status"] == "False" && active["reason"] == "Expired";
@@ -111,7 +111,7 @@ fn the_record_has_both_calls(desk: &Desk) -> Result<()> {
         (&ran["name"], &ran["executed"]),
         (&json!(TRADE), &json!(true))
     );
-    assert_eq!(ran["grant"]["name"], "executor-all", "{ran}");
+    assert_eq!(ran["grant"]["name"], "executor-trades", "{ran}");
     assert_eq!(
         (&denied["name"], &denied["executed"]),
         (&json!(TRADE), &json!(false))

@@ -8,9 +8,10 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use toolcrib_e2e::approvals::{self, Person};
 use toolcrib_e2e::platform::PollResult;
 
-use crate::support::{Desk, START, VOLUME, condition};
+use crate::support::{Desk, START, condition};
 
 const HERE: &str = "approvals";
 const AGENT: &str = "executor";
@@ -20,37 +21,25 @@ const TRADE: &str = "trading-api.execute_trade";
 fn a_person_decides_a_large_trade() -> Result<()> {
     let desk = Desk::open(HERE)?;
     desk.play(&script())?;
-    desk.platform
-        .kubectl(&["delete", "toolgrant", "executor-all", "--namespace", HERE])?;
     desk.platform.apply(include_str!("objects.yaml"))?;
-    wait_until_given(&desk)?;
+    desk.wait_in_force(AGENT)?;
 
     let small = desk.ask(AGENT, "a small trade")?;
     ensure!(small.contains("filled"), "{small}");
-    assert_eq!(approvals(&desk)?.len(), 0, "nobody is asked");
+    let asked = approvals::all(&desk.platform, HERE)?;
+    assert_eq!(asked.len(), 0, "nobody is asked");
 
     approved(&desk)?;
     denied(&desk)?;
     decided_later(&desk)?;
     withdrawn(&desk)?;
     // About nothing, so the controller deletes it after some time. The test of rights waits for that.
-    let nothing =
-        json!({"metadata": {"name": "nothing", "uid": "none"}, "spec": {"callDigest": "c1:none"}});
+    let nothing = json!({
+        "metadata": {"name": "nothing", "uid": "none", "namespace": HERE},
+        "spec": {"callDigest": "c1:none"},
+    });
     decide(&desk, &nothing, "carol", "Approve")?;
     desk.passed()
-}
-
-/// Waits until the mediator has loaded the grants of this test.
-fn wait_until_given(desk: &Desk) -> Result<()> {
-    let given = "the grants to be in force";
-    desk.platform.eventually(given, VOLUME, || {
-        let agent = desk.agent(AGENT)?;
-        let tools = agent["status"]["tools"].to_string();
-        let in_force = condition(&agent, "InForce");
-        let is_current = in_force["status"] == "True" && tools.contains("approval");
-        Ok(PollResult::when(is_current, agent["status"].to_string()))
-    })?;
-    Ok(())
 }
 
 fn approved(desk: &Desk) -> Result<()> {
@@ -122,15 +111,17 @@ fn decided_later(desk: &Desk) -> Result<()> {
     wait_for(desk, "toolapproval", name, "Used", "Succeeded")
 }
 
-/// The grant goes while the call waits.
+/// The rule for large trades goes while the call waits.
 fn withdrawn(desk: &Desk) -> Result<()> {
     let before = trades(desk)?;
     let answer = desk.ask(AGENT, "a fourth large trade")?;
     ensure!(answer.contains("approval_pending"), "{answer}");
     let approval = pending(desk)?;
     let name = approval["metadata"]["name"].as_str().context("a name")?;
-    desk.platform
-        .kubectl(&["delete", "toolgrant", "large-trades", "--namespace", HERE])?;
+    let large = json!([{"op": "remove", "path": "/spec/tools/2"}]).to_string();
+    let mut patch = vec!["patch", "toolgrant", "executor-trades", "--namespace", HERE];
+    patch.extend(["--type=json", "--patch", &large]);
+    desk.platform.kubectl(&patch)?;
     wait_for(desk, "toolapproval", name, "Decided", "Withdrawn")?;
     let answer = desk.ask(AGENT, "a fourth large trade")?;
     ensure!(answer.contains("condition_failed"), "{answer}");
@@ -158,21 +149,8 @@ fn during(
     })
 }
 
-/// The only approval that is not decided, once there is one.
 fn pending(desk: &Desk) -> Result<Value> {
-    desk.platform.eventually("an approval", START, || {
-        let all = approvals(desk)?;
-        let mut open = all.iter().filter(|it| condition(it, "Decided").is_null());
-        Ok(match (open.next(), open.next()) {
-            (Some(approval), None) => PollResult::Yes(approval.clone()),
-            _ => PollResult::NotYet(format!("{all:?}")),
-        })
-    })
-}
-
-fn approvals(desk: &Desk) -> Result<Vec<Value>> {
-    let list = desk.platform.get(&["toolapprovals", "--namespace", HERE])?;
-    Ok(list["items"].as_array().context("a list")?.clone())
+    approvals::pending(&desk.platform, HERE, START)
 }
 
 /// Creates a ToolDecision as this user, who is a desk lead unless they are a trainee.
@@ -181,26 +159,13 @@ fn decide(desk: &Desk, approval: &Value, user: &str, verdict: &str) -> Result<St
         "trainee" => &[],
         _ => &["desk-leads"],
     };
-    let decision = json!({
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "ToolDecision",
-        "metadata": {"generateName": format!("{user}-"), "namespace": HERE},
-        "spec": {
-            "approval": {"name": approval["metadata"]["name"], "uid": approval["metadata"]["uid"]},
-            "callDigest": approval["spec"]["callDigest"],
-            "verdict": verdict,
-            "reason": if verdict == "Deny" { "too risky today" } else { "" },
-            "decidedBy": {"username": user, "groups": groups},
-        },
-    });
-    let mut create = vec!["create", "--filename=-", "--output=json", "--as", user];
-    create.push("--as-group=system:authenticated");
-    create.extend(groups.iter().map(|_| "--as-group=desk-leads"));
-    let created = desk.platform.try_kubectl(&create, &decision.to_string())?;
-    ensure!(created.status.success(), "{created:?}");
-    let created: Value = serde_json::from_slice(&created.stdout)?;
-    let name = created["metadata"]["name"].as_str().context("a name")?;
-    Ok(name.to_owned())
+    let person = Person { name: user, groups };
+    let reason = match verdict {
+        "Deny" => "too risky today",
+        _ => "",
+    };
+    let decision = approvals::decision(approval, person, verdict, reason);
+    approvals::decide(&desk.platform, &decision, person)
 }
 
 /// Waits until the condition of an object has this reason.

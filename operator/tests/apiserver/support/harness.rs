@@ -371,16 +371,17 @@ impl Harness {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Applies the trading-desk example without its workloads, in the pond.
+    /// Applies the trading-desk example in the pond, without its workloads, and with grants that have no
+    /// conditions.
     pub async fn apply_example(&self) {
         for file in [
-            "10-model",
-            "20-service",
-            "30-surface",
-            "40-agents",
-            "50-grants",
+            "crds/examples/trading-desk/10-model.yaml",
+            "crds/examples/trading-desk/20-service.yaml",
+            "crds/examples/trading-desk/30-surface.yaml",
+            "crds/examples/trading-desk/40-agents.yaml",
+            "operator/tests/apiserver/support/grants.yaml",
         ] {
-            let path = repository().join(format!("crds/examples/trading-desk/{file}.yaml"));
+            let path = repository().join(file);
             let text = std::fs::read_to_string(&path).expect("example file");
             // Replaced in names of objects and in hosts.
             let text = text
