@@ -1,5 +1,6 @@
 //! Persons decide: who counts, what the pod is told, and what is written.
 
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use serde_json::json;
@@ -238,5 +239,30 @@ async fn a_question_that_nobody_decides_expires() {
     let approval = desk.phase(&asked.name, "Expired").await;
     let late = desk.decide(&approval, HERON, "Approve").await;
     assert_eq!(desk.counted(&late).await, "AlreadyDecided");
+    desk.end().await;
+}
+
+/// A minute too late or too early by the clock of the pod's node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_open_for_as_long_whatever_clock_its_pod_has() {
+    let desk = Desk::new().await;
+    let harness = &desk.harness;
+    let mediator = desk.mediator("otter-0").await;
+    for (number, skew) in [(1, -60), (2, 60)] {
+        let mut question = mediator.question(number, "{}");
+        let clock = Timestamp::now() + SignedDuration::from_secs(skew);
+        question.asked_at = clock.to_string();
+        question.open_for_ms = 5_000;
+        let asked = mediator.asked(harness, &question).await;
+        let approval = desk.approval(&asked.name).await.unwrap();
+        let requested = approval.spec.requested_at.0;
+        let created = approval.metadata.creation_timestamp.unwrap().0;
+        let apart = created.duration_since(requested).abs();
+        assert!(apart < SignedDuration::from_secs(30), "{apart}");
+        let open = approval.spec.expires_at.0.duration_since(requested);
+        assert_eq!(open, SignedDuration::from_secs(5));
+        let told = mediator.decision(harness, &question).await;
+        assert_eq!(told.verdict, Verdict::Expired);
+    }
     desk.end().await;
 }

@@ -6,6 +6,7 @@ use tokio::time::{Duration, Instant};
 use toolcrib_manifest::{MOST_QUESTIONS, Question, QuestionRefusal, Verdict};
 
 use super::{Desk, HERON};
+use crate::support::harness::Harness;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_asks_without_end_has_eight_open_questions() {
@@ -68,6 +69,7 @@ async fn ten_thousand_questions_of_one_agent_disturb_no_other() {
     // Until the phase of each is written.
     desk.phase(&asked.name, "Pending").await;
     let writes = harness.metric("writes").await;
+    let (stored, memory) = (stored(harness).await, memory());
     let flood = async {
         let numbers: Vec<u32> = (1_000..11_000).collect();
         let halves = numbers.chunks(5_000).map(async |numbers| {
@@ -97,6 +99,14 @@ async fn ten_thousand_questions_of_one_agent_disturb_no_other() {
     );
     assert!(decided < Duration::from_secs(10), "{decided:?}");
     assert_eq!(desk.approvals().await.len(), MOST_QUESTIONS + 2);
+    let (stored_more, memory_more) = (
+        self::stored(harness).await - stored,
+        self::memory() - memory,
+    );
+    eprintln!(
+        "10,000 questions: etcd grew by {stored_more} bytes, the controller's process by {memory_more} KiB"
+    );
+    assert!(stored_more < 1024.0 * 1024.0, "{stored_more}");
     // Of the other agent's question alone: the object, its status twice, the decision twice, two Events.
     let wrote = harness.metric("writes").await - writes;
     assert!(wrote <= 12.0, "{wrote}");
@@ -170,6 +180,27 @@ async fn two_hundred_questions_of_fifty_agents_are_asked_and_decided() {
     let slowest = report("decision to answer", took);
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
     desk.end().await;
+}
+
+/// The bytes of etcd's file.
+async fn stored(harness: &Harness) -> f64 {
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let metrics = harness.client.request_text(request).await.unwrap();
+    let size = |line: &str| {
+        let value = line.strip_prefix("apiserver_storage_size_bytes{")?;
+        value.rsplit(' ').next()?.parse::<f64>().ok()
+    };
+    let sizes: Vec<f64> = metrics.lines().filter_map(size).collect();
+    assert_eq!(sizes.len(), 1, "one etcd");
+    sizes[0]
+}
+
+/// The memory of this process, in which the controller runs, in KiB.
+fn memory() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.unwrap().trim().strip_suffix(" kB").unwrap();
+    kib.parse().unwrap()
 }
 
 /// Prints the median and the 99th percentile; returns the latter.
