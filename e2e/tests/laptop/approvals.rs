@@ -16,35 +16,36 @@ use toolcrib_e2e::services::model::Script;
 
 use crate::machine::{DEADLINE, Laptop, demo, document, example_files, runner, stderr, stdout};
 
-const ASKS: &str = "Run this call once? [y/N] ";
+pub const ASKS: &str = "Run this call once? [y/N] ";
 
 /// What the terminal shows of the demo's call.
 const PROMPT: &str = r#"
 toolcrib: a call waits for your approval
 agent       trading/executor
 tool        trading-api.execute_trade (System)
-asked by    a rule of ToolGrant executor-all
-needs       2 of group desk-leads (ToolGrant executor-all) in a cluster; for this run, you
+asked by    a rule of ToolGrant executor-trades
+needs       2 of group desk-leads (ToolGrant executor-trades) in a cluster; for this run, you
 arguments
   {
-    "quantity": 3,
+    "quantity": 500,
     "side": "buy",
     "symbol": "OTTR"
   }
 Run this call once? [y/N] "#;
 
-/// The example, with a grant that asks two persons, and a wait of the agent.
-fn files(wait: &str) -> tempfile::TempDir {
+/// The example, with a grant that asks two persons, and these further lines in the executor's spec.
+pub fn files(spec: &str) -> tempfile::TempDir {
+    const ASKS: &str = "approval: {approvers: {groups: [desk-leads]}}";
+    const EXECUTOR: &str = "name: executor\n  namespace: trading\nspec:\n";
     let folder = tempfile::tempdir().unwrap();
     let mut changed = 0;
     for (name, text) in example_files() {
-        let asks = "allow: [\"*\"]\n    approval: {approvers: {groups: [desk-leads]}, minimum: 2}";
-        let waits = format!(
-            "name: executor\n  namespace: trading\nspec:\n  policy: {{approvalWait: {wait}}}\n"
-        );
         let new = text
-            .replace("allow: [\"*\"]", asks)
-            .replace("name: executor\n  namespace: trading\nspec:\n", &waits);
+            .replace(
+                ASKS,
+                "approval: {approvers: {groups: [desk-leads]}, minimum: 2}",
+            )
+            .replace(EXECUTOR, &format!("{EXECUTOR}{spec}"));
         changed += usize::from(new != text);
         fs::write(folder.path().join(name), new).unwrap();
     }
@@ -52,17 +53,17 @@ fn files(wait: &str) -> tempfile::TempDir {
     folder
 }
 
-/// A run whose program is the agent, with a session of its own.
-struct Run {
-    child: Child,
+/// `kubectl toolcrib run` in a session of its own.
+pub struct Run {
+    pub child: Child,
     /// `None`: the session has no terminal.
     terminal: Option<Terminal>,
-    record: PathBuf,
+    pub record: PathBuf,
     _files: [tempfile::TempDir; 2],
 }
 
 /// The other end of the terminal.
-struct Terminal {
+pub struct Terminal {
     keys: File,
     shown: mpsc::Receiver<Vec<u8>>,
     text: String,
@@ -94,7 +95,7 @@ impl Terminal {
     }
 
     /// Waits for this text, and returns everything up to it since the last call.
-    fn shows(&mut self, text: &str) -> String {
+    pub fn shows(&mut self, text: &str) -> String {
         loop {
             if let Some(at) = self.text.find(text) {
                 let rest = self.text.split_off(at + text.len());
@@ -106,25 +107,39 @@ impl Terminal {
         }
     }
 
-    fn types(&mut self, keys: &str) {
+    pub fn types(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 }
 
 /// The shell line that becomes the run; `$@` is its command.
-const RUN: &str = r#"exec "$@" < "$YES""#;
+pub const RUN: &str = r#"exec "$@" < "$YES""#;
 
 impl Run {
-    fn start(laptop: &Laptop, wait: &str, session: &str, with_terminal: bool) -> Self {
+    /// Starts the agent, which makes a large trade. A call waits this long.
+    fn trade(laptop: &Laptop, wait: &str, session: &str, with_terminal: bool) -> Self {
         let agent = runner("agent_stdlib.py");
-        let program = ["python3", &agent, "--json", "Please trade."];
-        let files = [files(wait), tempfile::tempdir().unwrap()];
+        let program = ["python3", &agent, "--json", "Make a large trade."];
+        let files = files(&format!("  policy: {{approvalWait: {wait}}}\n"));
+        Self::start(laptop, files, &[], session, with_terminal, &program)
+    }
+
+    /// Starts a program as the executor of these files.
+    pub fn start(
+        laptop: &Laptop,
+        files: tempfile::TempDir,
+        flags: &[&str],
+        session: &str,
+        with_terminal: bool,
+        program: &[&str],
+    ) -> Self {
+        let files = [files, tempfile::tempdir().unwrap()];
         let folder = files[1].path();
         let yes = folder.join("yes");
         fs::write(&yes, "y\n".repeat(9)).unwrap();
         let record = folder.join("record");
-        let flags = ["--history-dir", record.to_str().unwrap()];
-        let run = laptop.command(&[], files[0].path(), "executor", &flags, &program);
+        let flags = [&["--history-dir", record.to_str().unwrap()], flags].concat();
+        let run = laptop.command(&[], files[0].path(), "executor", &flags, program);
         let (terminal, stdin) = match with_terminal {
             true => {
                 let (terminal, slave) = Terminal::open();
@@ -151,7 +166,7 @@ impl Run {
         }
     }
 
-    fn terminal(&mut self) -> &mut Terminal {
+    pub fn terminal(&mut self) -> &mut Terminal {
         self.terminal.as_mut().unwrap()
     }
 
@@ -190,7 +205,7 @@ impl Ended {
     }
 }
 
-fn decisions(record: &Path) -> Vec<Value> {
+pub fn decisions(record: &Path) -> Vec<Value> {
     let record = fs::read_to_string(record).unwrap();
     let lines = record
         .lines()
@@ -201,7 +216,7 @@ fn decisions(record: &Path) -> Vec<Value> {
         .collect()
 }
 
-fn user() -> String {
+pub fn user() -> String {
     let output = Command::new("id").arg("-un").output().unwrap();
     stdout(&output).trim().to_owned()
 }
@@ -210,7 +225,7 @@ fn user() -> String {
 fn yes_on_the_terminal_runs_the_call_once() {
     for (keys, echo) in [("y\n", "y\napproved\n"), ("YES\n", "YES\napproved\n")] {
         let laptop = Laptop::start(demo());
-        let mut run = Run::start(&laptop, "2m", RUN, true);
+        let mut run = Run::trade(&laptop, "2m", RUN, true);
         let terminal = run.terminal();
         assert_eq!(terminal.shows(ASKS), PROMPT);
         terminal.types(keys);
@@ -230,7 +245,7 @@ fn everything_else_on_the_terminal_denies_the_call() {
         ("yy\n", "yy\ndenied\n"),
     ] {
         let laptop = Laptop::start(demo());
-        let mut run = Run::start(&laptop, "2m", RUN, true);
+        let mut run = Run::trade(&laptop, "2m", RUN, true);
         let terminal = run.terminal();
         terminal.shows(ASKS);
         terminal.types(keys);
@@ -245,7 +260,7 @@ fn everything_else_on_the_terminal_denies_the_call() {
 #[test]
 fn the_end_of_input_denies_the_call_and_says_so() {
     let laptop = Laptop::start(demo());
-    let mut run = Run::start(&laptop, "2m", RUN, true);
+    let mut run = Run::trade(&laptop, "2m", RUN, true);
     let terminal = run.terminal();
     terminal.shows(ASKS);
     terminal.types("\u{4}");
@@ -287,7 +302,7 @@ fn without_a_usable_terminal_the_call_is_denied_at_once() {
         ),
     ] {
         let laptop = Laptop::start(demo());
-        let run = Run::start(&laptop, "10m", session, with_terminal);
+        let run = Run::trade(&laptop, "10m", session, with_terminal);
         let ended = run.end();
         check_denied(&laptop, &ended, "permission_denied", says);
         assert_eq!(ended.decisions, [json!(["refused", null])]);
@@ -299,8 +314,8 @@ steps:
 - when: {round: 0}
   reply:
     calls:
-    - {tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 3}}
-    - {tool: {containing: execute_trade}, arguments: {symbol: EEL, side: sell, quantity: 4}}
+    - {tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 300}}
+    - {tool: {containing: execute_trade}, arguments: {symbol: EEL, side: sell, quantity: 400}}
 - when: {round: 1}
   reply: {text: '{tool_results}'}
 ";
@@ -308,7 +323,7 @@ steps:
 #[test]
 fn questions_come_one_after_the_other_and_keys_of_before_answer_none() {
     let laptop = Laptop::start(Script::parse(TWO_TRADES).unwrap());
-    let mut run = Run::start(&laptop, "2m", RUN, true);
+    let mut run = Run::trade(&laptop, "2m", RUN, true);
     let terminal = run.terminal();
     let first = terminal.shows(ASKS);
     assert!(first.contains("OTTR"), "{first}");
@@ -342,9 +357,9 @@ fn questions_come_one_after_the_other_and_keys_of_before_answer_none() {
 const ASKS_AGAIN: &str = "
 steps:
 - when: {round: 0}
-  reply: {calls: [{tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 3}}]}
+  reply: {calls: [{tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 300}}]}
 - when: {round: 1}
-  reply: {calls: [{tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 3}}]}
+  reply: {calls: [{tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 300}}]}
 - when: {round: 2}
   reply: {text: '{tool_results}'}
 ";
@@ -353,7 +368,7 @@ steps:
 fn a_late_answer_counts_for_the_same_call() {
     let laptop = Laptop::start_stepped(Script::parse(ASKS_AGAIN).unwrap());
     laptop.let_model_answer();
-    let mut run = Run::start(&laptop, "1s", RUN, true);
+    let mut run = Run::trade(&laptop, "1s", RUN, true);
     let terminal = run.terminal();
     assert_eq!(terminal.shows(ASKS), PROMPT);
     // The model hears that nobody has decided yet; the question stays.
@@ -375,7 +390,7 @@ fn a_late_answer_counts_for_the_same_call() {
 #[test]
 fn a_question_ends_with_the_program() {
     let laptop = Laptop::start(demo());
-    let mut run = Run::start(&laptop, "10m", RUN, true);
+    let mut run = Run::trade(&laptop, "10m", RUN, true);
     run.terminal().shows(ASKS);
     let pid = i32::try_from(run.child.id()).unwrap();
     // It passes the signal on to the program.

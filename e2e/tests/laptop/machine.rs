@@ -4,10 +4,12 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{BufRead as _, BufReader},
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Command, Output},
-    sync::{Arc, OnceLock},
+    process::{Child, Command, Output},
+    sync::{Arc, OnceLock, mpsc},
+    thread,
     time::Duration,
 };
 
@@ -246,6 +248,21 @@ pub fn stdout(output: &Output) -> String {
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The lines that a program prints, as they come. The thread that reads them ends with the program's
+/// stdout.
+pub fn lines(child: &mut Child) -> mpsc::Receiver<String> {
+    let (said, lines) = mpsc::channel();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    thread::spawn(move || {
+        for line in stdout.lines().map_while(Result::ok) {
+            if said.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 /// Parses the program's stdout as one JSON document. Panics with stdout and stderr if it is none.

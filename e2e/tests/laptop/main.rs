@@ -15,3 +15,4 @@ mod propose;
 mod run;
 mod sdk;
 mod swap;
+mod waiting;

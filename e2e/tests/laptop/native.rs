@@ -2,10 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
     sync::mpsc,
-    thread,
 };
 
 use serde_json::{Value, json};
@@ -13,7 +11,7 @@ use toolcrib_e2e::packages;
 use toolcrib_e2e::services::model::Script;
 
 use crate::{
-    machine::{DEADLINE, Laptop, example, example_files, market, repository},
+    machine::{self, DEADLINE, Laptop, example, example_files, market, repository},
     mediator::{Mediator, Version},
 };
 
@@ -46,16 +44,7 @@ impl Client {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (said, lines) = mpsc::channel();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        // The thread ends with the program's stdout.
-        thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                if said.send(line).is_err() {
-                    return;
-                }
-            }
-        });
+        let lines = machine::lines(&mut child);
         Self { child, lines }
     }
 
