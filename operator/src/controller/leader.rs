@@ -24,7 +24,7 @@ use toolcrib_serve::{Tls, bind};
 
 use super::approvals;
 use super::approvals::ask::Questions;
-use super::approvals::check::Checker;
+use super::approvals::check::Schedule;
 use super::context::Context;
 use super::dependents::affected::{WatchedObject, everything};
 use super::label_check;
@@ -102,13 +102,13 @@ pub async fn lead(
             names::DNS_SERVICE,
         );
     }
-    let checker = Arc::<Checker>::default();
-    serve_link(context, parts, started, &checker).await?;
+    let checks = Arc::<Schedule>::default();
+    serve_link(context, parts, started, &checks).await?;
     serve_claw_api(context, parts).await?;
     // The link is ready, so the Service may send mediators to this pod.
     label(context).await;
     spawn_loops(context, parts);
-    approvals::spawn(context, parts, checker);
+    approvals::spawn(context, parts, checks);
     match parts.join_next().await {
         Some(Ok(error)) => Err(error),
         Some(Err(error)) => Err(anyhow::Error::new(error).context("a task of the leader ended")),
@@ -165,14 +165,14 @@ async fn serve_link(
     context: &Arc<Context>,
     parts: &mut JoinSet<anyhow::Error>,
     started: Timestamp,
-    checker: &Arc<Checker>,
+    checks: &Arc<Schedule>,
 ) -> anyhow::Result<()> {
     let address = context.settings.link_listen;
     let listener = bind(address)
         .await
         .with_context(|| format!("--link-listen {address}"))?;
     let status = Arc::clone(context);
-    let questions = Questions::new(Arc::clone(context), Arc::clone(checker));
+    let questions = Questions::new(Arc::clone(context), Arc::clone(checks));
     let questions = Arc::new(questions);
     let link = Link {
         leadership: Arc::clone(&context.leadership),

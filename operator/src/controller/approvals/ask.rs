@@ -25,7 +25,7 @@ use toolcrib_manifest::{
 };
 use toolcrib_rules::CallIdentity;
 
-use super::check::Checker;
+use super::check::Schedule;
 use super::notify;
 use super::pace::Pace;
 use super::write::Writer;
@@ -59,15 +59,15 @@ const LONGEST_POINTER: usize = 1024;
 /// Takes the questions of mediators.
 pub struct Questions {
     context: Arc<Context>,
-    checker: Arc<Checker>,
+    checks: Arc<Schedule>,
     pace: Mutex<Pace>,
 }
 
 impl Questions {
-    pub fn new(context: Arc<Context>, checker: Arc<Checker>) -> Self {
+    pub fn new(context: Arc<Context>, checks: Arc<Schedule>) -> Self {
         Self {
             context,
-            checker,
+            checks,
             pace: Mutex::default(),
         }
     }
@@ -106,7 +106,7 @@ impl Questions {
             let message = "needs an approval, and persons have denied several calls of the agent within an hour";
             return Ok(refused(QuestionRefusal::TooManyDenied, message.to_owned()));
         }
-        self.checker.fresh(context).await;
+        self.checks.fresh().await;
         match context.approvals.protection() {
             Protection::Holds => {}
             Protection::Unknown => return Err(NotAsked::Unavailable),

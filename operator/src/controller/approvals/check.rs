@@ -5,15 +5,17 @@
 //! own namespace, and expects the refusals of the chart's policies. It has the right to apply only
 //! objects of this name there, and uses it for dry runs only.
 //!
-//! Invariants: while an answer is missing or too old, no question is taken and no decision counts. Nothing
-//! is asked while no question is open.
+//! Invariants: while an answer is missing or too old, no question is taken and no decision counts. One
+//! check runs at a time, and all questions share it: it is asked by the leader's task, so a question
+//! whose request ends does not end it. Once the policies are known to hold, nothing is asked while no
+//! question is open.
 
 use std::time::Duration;
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use toolcrib_bounds::cut;
 use toolcrib_compile::names;
@@ -22,7 +24,7 @@ use toolcrib_crds::{ToolApproval, ToolDecision};
 use crate::approvals::plan::Protection;
 use crate::controller::context::Context;
 
-/// The age from which an answer is asked for again.
+/// The time for which the result of a check is used. The next check follows while questions are open.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// The age from which an answer counts no more, if the API server gives none.
 const OLDEST: Duration = Duration::from_secs(60);
@@ -31,59 +33,72 @@ const QUESTION: Duration = Duration::from_secs(5);
 /// Limits the bytes of an error in messages.
 const SHOWN: usize = 256;
 
-/// Asks at most once in [`INTERVAL`].
+/// When the checks of one tenure run. Questions wait for them.
 #[derive(Debug, Default)]
-pub struct Checker {
-    last: Mutex<Answers>,
+pub struct Schedule {
+    /// The end of the last check; `None` before the first one has ended.
+    ended: watch::Sender<Option<Instant>>,
+    /// A question waits for a newer check.
+    wanted: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Answers {
-    asked: Option<Instant>,
-    /// The last time at which the API server answered.
-    answered: Option<Instant>,
-}
-
-impl Checker {
-    /// Asks, unless the last answer is new enough, and notes the answer.
-    pub async fn fresh(&self, context: &Context) {
-        let mut last = self.last.lock().await;
-        let now = Instant::now();
-        if last.asked.is_some_and(|at| now < at + INTERVAL) {
-            return;
+impl Schedule {
+    /// Returns once the last check is new enough.
+    pub async fn fresh(&self) {
+        let mut ended = self.ended.subscribe();
+        while !is_fresh(*ended.borrow_and_update()) {
+            self.wanted.notify_one();
+            ended.changed().await.expect("`self` has the sender");
         }
-        let answer = ask(context).await;
-        let now = Instant::now();
-        last.asked = Some(now);
-        let protection = match answer {
-            Ok(protection) => {
-                last.answered = Some(now);
-                protection
+    }
+
+    /// Returns once a check is due: at once for the first one; then when the last one is too old, and a
+    /// question waits for another or `is_wanted` holds.
+    async fn due(&self, is_wanted: impl Fn() -> bool) {
+        while self.ended.borrow().is_some() {
+            tokio::select! {
+                () = self.wanted.notified() => if !is_fresh(*self.ended.borrow()) { return },
+                () = tokio::time::sleep(INTERVAL) => if is_wanted() { return },
             }
-            Err(why) => {
-                tracing::warn!(why, "check of the policies for approvals failed, retried");
-                if last.answered.is_some_and(|at| now < at + OLDEST) {
-                    return;
-                }
-                Protection::Unknown
-            }
-        };
-        settle(context, protection);
+        }
+    }
+
+    /// Notes the end of a check, and wakes the questions that wait for it.
+    fn note_end(&self) {
+        self.ended.send_replace(Some(Instant::now()));
     }
 }
 
-/// Asks again and again while questions are open.
-pub async fn keep(context: &Context, checker: &Checker) -> anyhow::Error {
+fn is_fresh(ended: Option<Instant>) -> bool {
+    ended.is_some_and(|at| at.elapsed() < INTERVAL)
+}
+
+/// Checks as [`Schedule`] says, while this replica leads.
+pub async fn keep(context: &Context, schedule: &Schedule) -> anyhow::Error {
+    // The last time at which the API server answered.
+    let mut answered: Option<Instant> = None;
+    let approvals = &context.approvals;
+    let is_wanted = || approvals.has_open() || approvals.protection() != Protection::Holds;
     loop {
-        if context.approvals.has_open() {
-            checker.fresh(context).await;
+        schedule.due(is_wanted).await;
+        match ask(context).await {
+            Ok(protection) => {
+                answered = Some(Instant::now());
+                settle(context, protection);
+            }
+            Err(why) => {
+                tracing::warn!(why, "check of the policies for approvals failed, retried");
+                if answered.is_none_or(|at| at.elapsed() >= OLDEST) {
+                    settle(context, Protection::Unknown);
+                }
+            }
         }
-        tokio::time::sleep(INTERVAL).await;
+        schedule.note_end();
     }
 }
 
 fn settle(context: &Context, protection: Protection) {
-    let is_off = matches!(protection, Protection::Missing(_));
+    let is_off = protection != Protection::Holds;
     context.metrics.approvals_off.set(i64::from(is_off));
     if !context.approvals.protect(protection.clone()) {
         return;
@@ -155,5 +170,61 @@ async fn apply(
         }
         Ok(Err(error)) => Err(cut(&error.to_string(), SHOWN).into_owned()),
         Err(_) => Err("it took too long".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    const CHECK: Duration = Duration::from_secs(3);
+
+    /// Runs `steps` beside the checks, each of which takes [`CHECK`]. Returns how many have begun.
+    async fn checks(schedule: &Schedule, is_wanted: bool, steps: impl Future<Output = ()>) -> u32 {
+        let begun = Cell::new(0);
+        let checks = async {
+            loop {
+                schedule.due(|| is_wanted).await;
+                begun.set(begun.get() + 1);
+                tokio::time::sleep(CHECK).await;
+                schedule.note_end();
+            }
+        };
+        tokio::select! {
+            () = checks => unreachable!("they do not end"),
+            () = steps => begun.get(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_share_one_check_and_its_result() {
+        let schedule = Schedule::default();
+        let steps = async {
+            let begun = Instant::now();
+            // One whose request ends early does not end the check of the others.
+            let ends_early = tokio::time::timeout(CHECK / 3, schedule.fresh());
+            let questions = futures::future::join_all((0..20).map(|_| schedule.fresh()));
+            let (early, _) = tokio::join!(ends_early, questions);
+            assert!(early.is_err());
+            assert_eq!(begun.elapsed(), CHECK);
+            tokio::time::advance(INTERVAL - Duration::from_millis(1)).await;
+            assert_eq!(schedule.fresh().now_or_never(), Some(()));
+            tokio::time::advance(Duration::from_millis(1)).await;
+            futures::future::join_all((0..20).map(|_| schedule.fresh())).await;
+            assert_eq!(begun.elapsed(), CHECK + INTERVAL + CHECK);
+        };
+        assert_eq!(checks(&schedule, false, steps).await, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_checked_at_the_start_and_then_while_questions_are_open() {
+        let minute = || tokio::time::sleep(Duration::from_secs(60));
+        assert_eq!(checks(&Schedule::default(), false, minute()).await, 1);
+        // Each takes three seconds, and the next one begins five seconds later.
+        assert_eq!(checks(&Schedule::default(), true, minute()).await, 8);
     }
 }

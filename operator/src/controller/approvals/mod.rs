@@ -21,14 +21,14 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::context::Context;
-use check::Checker;
+use check::Schedule;
 
 /// Spawns the leader's tasks.
-pub fn spawn(context: &Arc<Context>, parts: &mut JoinSet<anyhow::Error>, checker: Arc<Checker>) {
+pub fn spawn(context: &Arc<Context>, parts: &mut JoinSet<anyhow::Error>, checks: Arc<Schedule>) {
     for _ in 0..work::WORKERS {
         let context = Arc::clone(context);
         parts.spawn(async move { work::keep(&context).await });
     }
     let context = Arc::clone(context);
-    parts.spawn(async move { check::keep(&context, &checker).await });
+    parts.spawn(async move { check::keep(&context, &checks).await });
 }
