@@ -54,6 +54,15 @@ pub struct RequestLabels {
     pub outcome: &'static str,
 }
 
+/// The metrics of approvals. Only the leader's differ from 0.
+#[derive(Clone, Debug, Default)]
+pub struct ApprovalGauges {
+    /// The number of open questions.
+    pub pending: Gauge,
+    /// 1 while the admission policies are not known to hold.
+    pub off: Gauge,
+}
+
 /// Registers a metric under the row's name and help.
 pub(crate) fn register(registry: &mut Registry, row: Row, metric: impl Metric) {
     registry.register(row.name, row.help, metric);
@@ -71,8 +80,7 @@ pub struct Metrics {
     pub link_pods: Gauge,
     pub link_held: Gauge,
     pub questions: Family<Outcome, Counter>,
-    pub approvals_off: Gauge,
-    pub approvals_pending: Gauge,
+    pub approvals: ApprovalGauges,
     pub approval_seconds: Family<Phase, Histogram>,
     pub claw_requests: Family<RequestLabels, Counter>,
     pub revocation_seconds: Histogram,
@@ -96,8 +104,8 @@ impl Default for Metrics {
         let mut whole = Registry::with_prefix(PROJECT);
         let revocation_seconds = Histogram::new(REVOCATION_BUCKETS);
         register(&mut whole, REVOCATION_SECONDS, revocation_seconds.clone());
-        let approvals_pending = Gauge::default();
-        register(&mut whole, APPROVALS_PENDING, approvals_pending.clone());
+        let approvals = ApprovalGauges::default();
+        register(&mut whole, APPROVALS_PENDING, approvals.pending.clone());
         let approval_seconds = Family::new_with_constructor(
             (|| Histogram::new(APPROVAL_BUCKETS)) as fn() -> Histogram,
         );
@@ -122,8 +130,7 @@ impl Default for Metrics {
         register(registry, LINK_HELD, link_held.clone());
         let questions = Family::default();
         register(registry, QUESTIONS, questions.clone());
-        let approvals_off = Gauge::default();
-        register(registry, APPROVALS_OFF, approvals_off.clone());
+        register(registry, APPROVALS_OFF, approvals.off.clone());
         let claw_requests = Family::default();
         register(registry, CLAW_REQUESTS, claw_requests.clone());
         let revocations_open = Gauge::default();
@@ -159,8 +166,7 @@ impl Default for Metrics {
             link_pods,
             link_held,
             questions,
-            approvals_off,
-            approvals_pending,
+            approvals,
             approval_seconds,
             claw_requests,
             revocation_seconds,

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use prometheus_client::metrics::gauge::Gauge;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
@@ -24,6 +23,7 @@ use crate::approvals::open::{Entry, Full, OpenQuestions};
 use crate::approvals::plan::{Held, Protection, Standing, denial};
 use crate::approvals::reported::Reported;
 use crate::approvals::stored::{ApprovalBody, Ending, Progress, StoredApproval, StoredDecision};
+use crate::metrics::ApprovalGauges;
 use crate::objects::store::{Change, Store};
 
 /// The denials within [`DENIALS`] after which an agent may not ask.
@@ -42,11 +42,13 @@ pub struct Approvals {
     pub approvals: Store<StoredApproval>,
     pub decisions: Store<StoredDecision>,
     memory: Mutex<Memory>,
-    pending: Gauge,
+    gauges: ApprovalGauges,
 }
 
 #[derive(Debug, Default)]
 struct Memory {
+    /// This replica works as leader.
+    leads: bool,
     protection: Protection,
     /// The ToolApprovals of each agent.
     agents: HashMap<ObjectRef, BTreeSet<ObjectRef>>,
@@ -77,10 +79,9 @@ pub fn name(agent: &str, id: &str) -> String {
 }
 
 impl Approvals {
-    /// `pending` counts the open questions.
-    pub fn new(pending: Gauge) -> Self {
+    pub fn new(gauges: ApprovalGauges) -> Self {
         Self {
-            pending,
+            gauges,
             ..Self::default()
         }
     }
@@ -90,10 +91,13 @@ impl Approvals {
         self.approvals.synced() && self.decisions.synced()
     }
 
-    /// Drops what an earlier tenure knew besides the watched objects.
+    /// Begins a tenure. Drops what an earlier one knew besides the watched objects.
     pub fn begin(&self) {
         let mut memory = self.memory.lock();
-        *memory = Memory::default();
+        *memory = Memory {
+            leads: true,
+            ..Memory::default()
+        };
         for approval in self.approvals.all() {
             memory.put(&approval);
         }
@@ -105,12 +109,19 @@ impl Approvals {
 
     /// Ends the work as leader.
     pub fn end(&self) {
-        self.pending.set(0);
+        let mut memory = self.memory.lock();
+        memory.leads = false;
+        self.gauges.pending.set(0);
+        self.gauges.off.set(0);
     }
 
+    /// Sets the metric of open questions. A standby, which sees the same objects, reports none.
     fn count(&self, memory: &Memory) {
-        let open = memory.open.len();
-        self.pending.set(i64::try_from(open).unwrap_or(i64::MAX));
+        if memory.leads {
+            let open = memory.open.len();
+            let open = i64::try_from(open).unwrap_or(i64::MAX);
+            self.gauges.pending.set(open);
+        }
     }
 
     /// Applies a change of a ToolApproval that the store has already.
@@ -262,6 +273,10 @@ impl Approvals {
     /// Sets whether the admission policies hold. Returns whether that changed.
     pub fn protect(&self, protection: Protection) -> bool {
         let mut memory = self.memory.lock();
+        if memory.leads {
+            let is_off = protection != Protection::Holds;
+            self.gauges.off.set(i64::from(is_off));
+        }
         let changed = memory.protection != protection;
         memory.protection = protection;
         changed

@@ -26,6 +26,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let approvals = Arc::<Approvals>::default();
+        approvals.begin();
         let writer = StoreWriter::new(approvals.approvals.clone());
         approvals.protect(Protection::Holds);
         Self {
@@ -201,12 +202,12 @@ fn a_question_counts_until_it_is_finished() {
     };
     assert_eq!(world.approvals.reserve(&key, entry.clone()), Ok(()));
     world.with_status(Value::Null);
-    assert_eq!(world.approvals.pending.get(), 1);
+    assert_eq!(world.approvals.gauges.pending.get(), 1);
     // The request ended without knowing that the object exists.
     world.approvals.release(&key);
     assert_eq!(
         (
-            world.approvals.pending.get(),
+            world.approvals.gauges.pending.get(),
             world.approvals.open_of(&otter())
         ),
         (1, vec![key.clone()])
@@ -215,7 +216,7 @@ fn a_question_counts_until_it_is_finished() {
     world.with_status(decided("Denied"));
     assert_eq!(
         (
-            world.approvals.pending.get(),
+            world.approvals.gauges.pending.get(),
             world.approvals.open_of(&otter())
         ),
         (0, vec![])
@@ -224,12 +225,30 @@ fn a_question_counts_until_it_is_finished() {
     let other = ObjectRef::new("pond", "otter-other");
     assert_eq!(world.approvals.reserve(&other, entry), Ok(()));
     world.approvals.release(&other);
-    assert_eq!(world.approvals.pending.get(), 0);
+    assert_eq!(world.approvals.gauges.pending.get(), 0);
     // The next leader begins with the same objects.
     world.with_status(Value::Null);
     world.approvals.begin();
-    assert_eq!(world.approvals.pending.get(), 1);
+    assert_eq!(world.approvals.gauges.pending.get(), 1);
     assert_eq!(world.approvals.protection(), Protection::Unknown);
+}
+
+#[test]
+fn only_a_leader_reports_metrics() {
+    let mut world = World::new();
+    world.with_status(Value::Null);
+    world.approvals.protect(Protection::Unknown);
+    let gauges = world.approvals.gauges.clone();
+    assert_eq!((gauges.pending.get(), gauges.off.get()), (1, 1));
+    world.approvals.end();
+    assert_eq!((gauges.pending.get(), gauges.off.get()), (0, 0));
+    // The watch goes on, and a task of the tenure may end a moment later.
+    world.with_status(Value::Null);
+    world.approvals.release(&world.key());
+    world.approvals.protect(Protection::Missing("none".into()));
+    assert_eq!((gauges.pending.get(), gauges.off.get()), (0, 0));
+    world.approvals.begin();
+    assert_eq!((gauges.pending.get(), gauges.off.get()), (1, 0));
 }
 
 #[test]

@@ -98,8 +98,6 @@ pub async fn keep(context: &Context, schedule: &Schedule) -> anyhow::Error {
 }
 
 fn settle(context: &Context, protection: Protection) {
-    let is_off = protection != Protection::Holds;
-    context.metrics.approvals_off.set(i64::from(is_off));
     if !context.approvals.protect(protection.clone()) {
         return;
     }

@@ -86,7 +86,7 @@ impl Context {
             leadership: Arc::new(Leadership::new(metrics.leader.clone())),
             certificate: Arc::default(),
             link: Arc::new(Link::new(metrics.clone())),
-            approvals: Arc::new(Approvals::new(metrics.approvals_pending.clone())),
+            approvals: Arc::new(Approvals::new(metrics.approvals.clone())),
             approval_queue: Queue::default(),
             tokens: Arc::default(),
             metrics,
