@@ -166,7 +166,8 @@ async fn clean(
     if body.spec.approval.uid != approval.uid() {
         return expire(context, writer, decision).await;
     }
-    if !body.is_owned {
+    // The write of `Counted` has made another version, whose event brings the approval here again.
+    if !body.is_owned && body.counted.is_some() {
         writer.adopt(decision, approval).await?;
     }
     Ok(None)

@@ -1,4 +1,7 @@
 //! The writes of approvals: each of one object, behind a fence.
+//!
+//! Invariant: a write is sent only while this replica leads, and the API server takes it only for the
+//! watched version. So a leader that was paused overwrites nothing that the next one has written.
 
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
@@ -9,6 +12,7 @@ use toolcrib_crds::{
 };
 
 use crate::approvals::stored::{StoredApproval, StoredDecision};
+use crate::objects::store::StoreObject;
 use crate::objects::stores::Version;
 
 #[derive(Debug, thiserror::Error)]
@@ -69,15 +73,12 @@ impl Writer<'_> {
         status: &ToolApprovalStatus,
     ) -> Result<(), WriteError> {
         let key = approval.key();
-        // The API server compares uid and version with those of the stored object.
-        let version = Version::of(approval).ok_or_else(|| WriteError::Stale(key.clone()))?;
-        let fence = json!({"uid": version.uid, "resourceVersion": version.resource_version});
-        let patch = json!({"metadata": fence, "status": status});
+        let patch = json!({"metadata": fence(approval)?, "status": status});
         self.patch::<StoredApproval>(&key, "ToolApproval", true, patch)
             .await
     }
 
-    /// Writes whether a decision counts.
+    /// Writes whether the watched version of a decision counts.
     pub async fn counted(
         &self,
         decision: &StoredDecision,
@@ -95,13 +96,14 @@ impl Writer<'_> {
             "reason": counting.reason.as_str(), "message": counting.message,
             "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         });
-        let uid = decision.meta().uid.clone();
-        let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+        let patch = json!({
+            "metadata": fence(decision)?, "status": {"conditions": [condition]},
+        });
         self.patch::<StoredDecision>(&key, "ToolDecision", true, patch)
             .await
     }
 
-    /// Makes a decision a part of its ToolApproval, so that it is deleted with it.
+    /// Makes the watched version of a decision a part of its ToolApproval, so that it is deleted with it.
     pub async fn adopt(
         &self,
         decision: &StoredDecision,
@@ -112,8 +114,9 @@ impl Writer<'_> {
             "apiVersion": ToolApproval::api_version(&()), "kind": ToolApproval::kind(&()),
             "name": approval.key().name, "uid": approval.uid(),
         });
-        let uid = decision.meta().uid.clone();
-        let patch = json!({"metadata": {"uid": uid, "ownerReferences": [owner]}});
+        let mut metadata = fence(decision)?;
+        metadata["ownerReferences"] = json!([owner]);
+        let patch = json!({"metadata": metadata});
         self.patch::<StoredDecision>(&key, "ToolDecision", false, patch)
             .await
     }
@@ -121,16 +124,14 @@ impl Writer<'_> {
     /// Deletes the watched version of a ToolApproval.
     pub async fn delete_approval(&self, approval: &StoredApproval) -> Result<(), WriteError> {
         let key = approval.key();
-        let version = Version::of(approval).ok_or_else(|| WriteError::Stale(key.clone()))?;
-        self.delete::<ToolApproval>(&key, "ToolApproval", version)
+        self.delete::<ToolApproval>(&key, "ToolApproval", watched(approval)?)
             .await
     }
 
     /// Deletes the watched version of a ToolDecision.
     pub async fn delete_decision(&self, decision: &StoredDecision) -> Result<(), WriteError> {
         let key = decision.key();
-        let version = Version::of(decision).ok_or_else(|| WriteError::Stale(key.clone()))?;
-        self.delete::<ToolDecision>(&key, "ToolDecision", version)
+        self.delete::<ToolDecision>(&key, "ToolDecision", watched(decision)?)
             .await
     }
 
@@ -196,6 +197,18 @@ impl Writer<'_> {
     }
 }
 
+/// The watched version of an object.
+fn watched(object: &impl StoreObject) -> Result<Version, WriteError> {
+    let id = object.id();
+    Version::of(object).ok_or_else(|| WriteError::Stale(ObjectRef::new(id.namespace, id.name)))
+}
+
+/// The metadata of a patch that the API server refuses unless the stored object has the watched version.
+fn fence(object: &impl StoreObject) -> Result<Value, WriteError> {
+    let version = watched(object)?;
+    Ok(json!({"uid": version.uid, "resourceVersion": version.resource_version}))
+}
+
 fn failed(
     operation: &'static str,
     kind: &'static str,
@@ -212,5 +225,118 @@ fn failed(
         kind,
         key: key.clone(),
         source: error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::approvals::stored::tests::{approval, read};
+
+    /// An API server that has newer versions of all objects, and the requests that it got.
+    fn api_server() -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let requests = Arc::<Mutex<Vec<Value>>>::default();
+        let seen = Arc::clone(&requests);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect().await?.to_bytes();
+                let body: Value = serde_json::from_slice(&body).expect("a body of JSON");
+                seen.lock().push(json!([path, body]));
+                let conflict = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                    "reason": "Conflict", "code": 409, "message": "newer"});
+                let answer = Response::builder().status(409);
+                Ok::<_, kube::Error>(
+                    answer
+                        .body(Body::from(conflict.to_string().into_bytes()))
+                        .expect("a response"),
+                )
+            }
+        });
+        (Client::new(service, "pond"), requests)
+    }
+
+    /// Makes each write; returns the results.
+    async fn write_all(client: &Client, leads: bool) -> Vec<Result<(), WriteError>> {
+        let approval: StoredApproval = read(&approval("otter-1"));
+        let decision: StoredDecision = read(&json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolDecision",
+            "metadata": {"name": "d0", "namespace": "pond", "uid": "uid-d0", "resourceVersion": "7"},
+            "spec": {"approval": {"name": "otter-1", "uid": "uid-otter-1"}, "callDigest": "c1:call",
+                "verdict": "Approve", "decidedBy": {"username": "heron"}},
+        }));
+        let leads = || leads;
+        let writer = Writer {
+            client,
+            leads: &leads,
+        };
+        let counting = Counting {
+            reason: StateReason::Counted,
+            message: "",
+        };
+        vec![
+            writer
+                .status(&approval, &ToolApprovalStatus::default())
+                .await,
+            writer
+                .counted(&decision, counting, jiff::Timestamp::UNIX_EPOCH)
+                .await,
+            writer.adopt(&decision, &approval).await,
+            writer.delete_approval(&approval).await,
+            writer.delete_decision(&decision).await,
+        ]
+    }
+
+    #[tokio::test]
+    async fn every_write_is_of_the_watched_version() {
+        let (client, requests) = api_server();
+        for written in write_all(&client, true).await {
+            assert!(matches!(written, Err(WriteError::Stale(_))), "{written:?}");
+        }
+        let fences = requests
+            .lock()
+            .iter()
+            .map(|request| {
+                let (path, body) = (&request[0], &request[1]);
+                let fence = body.get("metadata").unwrap_or(&body["preconditions"]);
+                let path = path.as_str().and_then(|path| path.split_once("/pond/"));
+                let version = format!("{} {}", fence["uid"], fence["resourceVersion"]);
+                format!(
+                    "{} {}",
+                    path.expect("a namespace").1,
+                    version.replace('"', "")
+                )
+            })
+            .collect::<Vec<_>>();
+        assert_eq!(
+            fences,
+            [
+                "toolapprovals/otter-1/status uid-otter-1 1",
+                "tooldecisions/d0/status uid-d0 7",
+                "tooldecisions/d0 uid-d0 7",
+                "toolapprovals/otter-1 uid-otter-1 1",
+                "tooldecisions/d0 uid-d0 7",
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_does_not_lead_writes_nothing() {
+        let (client, requests) = api_server();
+        for written in write_all(&client, false).await {
+            assert!(
+                matches!(written, Err(WriteError::NotLeading)),
+                "{written:?}"
+            );
+        }
+        assert_eq!(*requests.lock(), [] as [Value; 0]);
     }
 }
