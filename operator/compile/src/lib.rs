@@ -63,7 +63,7 @@ pub use objects::inputs::{Inputs, SyncProof};
 pub use objects::settings::{AgentSelectors, NetworkSettings, Settings, refused_hosts};
 pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
 pub use queries::allowlist::allowlist;
-pub use queries::approval::{CallRequirements, call_requirements};
+pub use queries::approval::{CallRequirements, NotApprovable, ToolRequirements, tool_requirements};
 pub use queries::entitlements::{Item, ItemKind, executed, would_deny_it};
 pub use queries::explain::{GivenRule, GivenTool, ToolExplanation, explain_tool, given_tools};
 pub use queries::fetch::{Fetch, MOST_ROUNDS, OverBound};

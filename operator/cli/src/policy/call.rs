@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolcrib_compile::{
-    Compilation, Inputs, Kind, WhyNot, call_requirements, method_name, why_not,
+    Compilation, Inputs, Kind, ToolRequirements, WhyNot, method_name, why_not,
 };
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
@@ -173,8 +173,8 @@ pub fn call(
 /// Says who may approve the call.
 fn approvers(compilation: &Compilation, tool: &str, need: &ApprovalNeed) -> String {
     let summary = compilation.tools.iter().find(|one| one.name == tool);
-    let entry = summary.map_or("", |summary| &*summary.entry_digest);
-    let asked = call_requirements(compilation, tool, entry, &need.rules);
+    let tool = summary.and_then(ToolRequirements::of);
+    let asked = tool.and_then(|tool| tool.for_question(&tool.entry_digest, &need.rules).ok());
     // The files are those of the same compilation, so it has the rules that they name.
     let words = asked.map(|asked| asked.requirements().to_string());
     format!("a person must approve it: {}", words.unwrap_or_default())

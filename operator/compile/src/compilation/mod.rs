@@ -114,7 +114,7 @@ pub struct ToolSummary {
 impl ToolSummary {
     /// Returns whether each call needs an approval, whatever the rules say.
     pub fn always_needs_approval(&self) -> bool {
-        self.tier == Tier::Elevated || !self.approval.is_empty()
+        always_needs_approval(self.tier, &self.approval)
     }
 
     /// Words for `limits`, and for approvals that no rule asks for. `None`: any call runs.
@@ -126,6 +126,11 @@ impl ToolSummary {
             (limits, false) => limits.clone(),
         }
     }
+}
+
+/// Returns whether each call of a tool needs an approval, by its tier and the policies that ask for it.
+pub(crate) fn always_needs_approval(tier: Tier, policies: &[PolicyRequirement]) -> bool {
+    tier == Tier::Elevated || !policies.is_empty()
 }
 
 /// One rule that gives a tool.

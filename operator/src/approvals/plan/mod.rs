@@ -11,10 +11,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use toolcrib_bounds::cut;
+use toolcrib_compile::CallRequirements;
 use toolcrib_compile::approval::{Ballot, Outcome, Requirements, is_about};
 use toolcrib_crds::{
-    ApprovalPhase, ConditionStatus, ConditionType, CountedDecision, DecisionVerdict,
-    PolicyRequirement, RuleRequirement, StateReason, ToolApprovalStatus,
+    ApprovalPhase, ConditionStatus, ConditionType, CountedDecision, DecisionVerdict, StateReason,
+    ToolApprovalStatus,
 };
 use toolcrib_manifest::ApprovalUse;
 
@@ -49,11 +50,8 @@ pub enum Standing {
     PodGone,
     /// Nobody can approve the call any more; the text says why.
     Gone(String),
-    /// The call can be approved by these rules and policies.
-    Stands {
-        rules: Vec<RuleRequirement>,
-        policies: Vec<PolicyRequirement>,
-    },
+    /// The call can be approved as these rules and policies say.
+    Stands(CallRequirements),
 }
 
 /// What the pod's mediator reports about its question.
@@ -102,11 +100,11 @@ impl Situation<'_> {
     }
 
     fn pending(&self) -> Plan {
-        let policies = match &self.standing {
+        let requirements = match &self.standing {
             Standing::Unknown => None,
             Standing::PodGone => return self.end(StateReason::Withdrawn, POD_GONE),
             Standing::Gone(why) => return self.end(StateReason::Withdrawn, why),
-            Standing::Stands { rules, policies } => Some((rules, policies)),
+            Standing::Stands(requirements) => Some(requirements.requirements()),
         };
         match self.held {
             Held::Unknown | Held::Open => {}
@@ -120,7 +118,7 @@ impl Situation<'_> {
             again: Some(self.now.duration_until(self.body.expires_at)),
             ..Plan::default()
         };
-        match (&self.protection, policies) {
+        match (&self.protection, requirements) {
             (Protection::Missing(why), _) => {
                 let message = format!("no decision counts: {why}");
                 self.count(&mut plan, |_, _| {
@@ -138,16 +136,14 @@ impl Situation<'_> {
                 );
                 self.write(&mut plan, status);
             }
-            (Protection::Holds, Some((rules, policies))) => {
-                self.tally(&mut plan, &Requirements { rules, policies });
-            }
+            (Protection::Holds, Some(requirements)) => self.tally(&mut plan, requirements),
             (Protection::Unknown, _) | (Protection::Holds, None) => {}
         }
         plan
     }
 
     /// Counts the decisions, and decides if they are enough.
-    fn tally(&self, plan: &mut Plan, requirements: &Requirements<'_>) {
+    fn tally(&self, plan: &mut Plan, requirements: Requirements<'_>) {
         let about: Vec<usize> = self.about().collect();
         let ballots = about
             .iter()

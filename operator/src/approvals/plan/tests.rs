@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use toolcrib_manifest::ApprovalUse;
+use toolcrib_crds::RuleRequirement;
+use toolcrib_manifest::{ApprovalUse, Tier};
 
 use super::*;
 use crate::approvals::stored::tests::{approval, decided, read};
@@ -64,10 +65,7 @@ impl World {
         let body = approval.body.as_deref().expect("a body");
         let decisions = self.decisions.iter().map(|it| Arc::new(read(it)));
         let decisions: Vec<Arc<StoredDecision>> = decisions.collect();
-        let stands = Standing::Stands {
-            rules: body.rules.clone(),
-            policies: body.policies.clone(),
-        };
+        let stands = stands(body.rules.clone());
         let situation = Situation {
             uid: approval.uid(),
             body,
@@ -119,6 +117,14 @@ impl World {
             .map(|it| text(&it["status"]["conditions"][0]["reason"]));
         (phase, reasons.collect())
     }
+}
+
+fn stands(rules: Vec<RuleRequirement>) -> Standing {
+    Standing::Stands(CallRequirements {
+        tier: Tier::System,
+        rules,
+        policies: Vec::new(),
+    })
 }
 
 #[track_caller]
@@ -248,10 +254,7 @@ fn a_rule_that_is_gone_satisfies_nobody() {
     world.decides("heron Approve");
     let approval: StoredApproval = read(&world.object);
     let rules = approval.body.expect("a body").rules;
-    world.standing = Some(Standing::Stands {
-        rules: rules[1..].to_vec(),
-        policies: Vec::new(),
-    });
+    world.standing = Some(stands(rules[1..].to_vec()));
     assert_eq!(
         world.settles(),
         ("Pending".into(), vec!["NotAnApprover".into()])

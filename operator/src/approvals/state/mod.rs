@@ -18,10 +18,10 @@ use toolcrib_compile::ObjectRef;
 use toolcrib_crds::DecisionVerdict;
 use toolcrib_manifest::{ApprovalRef, Decision, LONGEST_REASON, OpenQuestion, Verdict};
 
-use crate::approvals::askers::Askers;
 use crate::approvals::open::{Entry, Full, OpenQuestions};
 use crate::approvals::plan::{Held, Protection, Standing, denial};
 use crate::approvals::reported::Reported;
+use crate::approvals::requirements::AgentRequirements;
 use crate::approvals::stored::{ApprovalBody, Ending, Progress, StoredApproval, StoredDecision};
 use crate::metrics::ApprovalGauges;
 use crate::objects::store::{Change, Store};
@@ -59,7 +59,7 @@ struct Memory {
     /// The open ToolApprovals that somebody deleted.
     removed: BTreeMap<ObjectRef, Removed>,
     /// Who may approve the calls of each compiled agent.
-    askers: HashMap<ObjectRef, Arc<Askers>>,
+    requirements: HashMap<ObjectRef, Arc<AgentRequirements>>,
 }
 
 /// What is left of an open ToolApproval that somebody deleted.
@@ -283,19 +283,20 @@ impl Approvals {
     }
 
     /// Sets who may approve the calls of an agent.
-    pub fn set_askers(&self, agent: &ObjectRef, askers: Askers) {
-        let askers = Arc::new(askers);
-        self.memory.lock().askers.insert(agent.clone(), askers);
+    pub fn set_requirements(&self, agent: &ObjectRef, requirements: AgentRequirements) {
+        let mut memory = self.memory.lock();
+        let requirements = Arc::new(requirements);
+        memory.requirements.insert(agent.clone(), requirements);
     }
 
     /// Returns who may approve the calls of an agent; `None` until this leader has compiled it.
-    pub fn askers(&self, agent: &ObjectRef) -> Option<Arc<Askers>> {
-        self.memory.lock().askers.get(agent).map(Arc::clone)
+    pub fn requirements(&self, agent: &ObjectRef) -> Option<Arc<AgentRequirements>> {
+        self.memory.lock().requirements.get(agent).map(Arc::clone)
     }
 
     /// Drops the requirements of a deleted Agent.
     pub fn agent_gone(&self, agent: &ObjectRef) {
-        self.memory.lock().askers.remove(agent);
+        self.memory.lock().requirements.remove(agent);
     }
 
     /// Notes that a pod asks a question.
@@ -346,9 +347,9 @@ impl Approvals {
 
     /// Returns whether the call can still be approved, as far as the agent's compilation says.
     pub fn standing(&self, agent: &ObjectRef, body: &ApprovalBody) -> Standing {
-        match self.askers(agent) {
+        match self.requirements(agent) {
             None => Standing::Unknown,
-            Some(askers) => askers.standing(body),
+            Some(requirements) => requirements.standing(body),
         }
     }
 

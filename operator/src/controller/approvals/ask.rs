@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 use toolcrib_bounds::{chain, cut, escaped};
-use toolcrib_compile::{ObjectRef, names};
+use toolcrib_compile::{CallRequirements, ObjectRef, names};
 use toolcrib_crds::{Agent, ObjectIdentity, Tier, ToolApproval, ToolApprovalSpec};
 use toolcrib_manifest::{
     self as manifest, ApprovalRef, LONGEST_QUESTION_ARGUMENTS, Question, QuestionAnswer,
@@ -29,7 +29,6 @@ use super::check::Schedule;
 use super::notify;
 use super::pace::Pace;
 use super::write::Writer;
-use crate::approvals::askers::AskingTool;
 use crate::approvals::open::Entry;
 use crate::approvals::plan::Protection;
 use crate::approvals::state::{Approvals, name};
@@ -96,9 +95,10 @@ impl Questions {
                 "was asked about before, and somebody deleted its ToolApproval".to_owned();
             return Ok(refused(QuestionRefusal::NotGranted, message));
         }
-        let askers = context.approvals.askers(&asker.agent);
-        let tool = match askers.ok_or(NotAsked::NotCompiled)?.tool(question) {
-            Ok(tool) => tool,
+        let of_agent = context.approvals.requirements(&asker.agent);
+        let of_agent = of_agent.ok_or(NotAsked::NotCompiled)?;
+        let requirements = match of_agent.for_question(question) {
+            Ok(requirements) => requirements,
             Err(message) => return Ok(refused(QuestionRefusal::NotGranted, message)),
         };
         check_digest(asker, question)?;
@@ -131,7 +131,7 @@ impl Questions {
             is_kept: false,
         };
         self.wait(&asker.agent).await?;
-        let approval = self.object(&key, asker, question, tool, arguments)?;
+        let approval = self.object(&key, asker, question, requirements, arguments)?;
         self.create(&approval, reservation, asker, question).await
     }
 
@@ -202,7 +202,7 @@ impl Questions {
         key: &ObjectRef,
         asker: &Asker,
         question: &Question,
-        tool: AskingTool,
+        requirements: CallRequirements,
         arguments: String,
     ) -> Result<ToolApproval, NotAsked> {
         let agents = &self.context.stores.agents;
@@ -240,7 +240,7 @@ impl Questions {
                 uid: asker.pod_uid.clone(),
             },
             tool: question.tool.clone(),
-            tier: tier(tool.tier),
+            tier: tier(requirements.tier),
             arguments,
             redacted: question
                 .redacted
@@ -249,8 +249,8 @@ impl Questions {
                 .collect(),
             call_digest: question.call_digest.clone(),
             entry_digest: question.entry.clone(),
-            rules: tool.rules,
-            policies: tool.policies,
+            rules: requirements.rules,
+            policies: requirements.policies,
             requested_at: Time(second(now)),
             expires_at: Time(second(now + open)),
             request_id: question.id.clone(),

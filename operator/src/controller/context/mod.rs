@@ -26,7 +26,7 @@ use super::snapshot::content_cache::ContentCache;
 use super::snapshot::dns;
 use super::write::apply::AppliedState;
 use super::write::events::Events;
-use crate::approvals::askers::Askers;
+use crate::approvals::requirements::AgentRequirements;
 use crate::approvals::state::Approvals;
 use crate::certificates::leader::LeaderCertificate;
 use crate::claw::tokens::Tokens;
@@ -143,14 +143,16 @@ impl Context {
     /// questions to persons.
     fn withdraw(&self, agent: &ObjectRef, why: &'static str) {
         self.tokens.forget(agent);
-        self.set_askers(agent, Askers::none(why));
+        self.set_requirements(agent, AgentRequirements::NoCalls(why));
     }
 
     /// Sets who may approve the calls of an agent, as it is compiled now.
-    pub fn set_askers(&self, agent: &ObjectRef, askers: Askers) {
-        let suspended = self.is_suspended(agent).then(|| Askers::none(SUSPENDED));
-        self.approvals
-            .set_askers(agent, suspended.unwrap_or(askers));
+    pub fn set_requirements(&self, agent: &ObjectRef, requirements: AgentRequirements) {
+        let requirements = match self.is_suspended(agent) {
+            true => AgentRequirements::NoCalls(SUSPENDED),
+            false => requirements,
+        };
+        self.approvals.set_requirements(agent, requirements);
         self.queue_approvals(self.approvals.open_of(agent));
     }
 

@@ -12,17 +12,17 @@ use std::sync::Arc;
 
 use kube::Resource;
 use toolcrib_compile::{
-    Compilation, Kind, ObjectRef, Objects, RuleSummary, SyncProof, ToolExplanation, compile,
-    explain_tool, link_allowlist,
+    Compilation, ObjectRef, Objects, SyncProof, ToolExplanation, compile, explain_tool,
+    link_allowlist, tool_requirements,
 };
-use toolcrib_crds::{Agent, GrantKind, RuleRequirement};
-use toolcrib_manifest::{LinkAllowlist, Tier};
+use toolcrib_crds::Agent;
+use toolcrib_manifest::LinkAllowlist;
 
 use super::ask::Asker;
 use super::report;
 use super::secrets::SecretVersions;
 use super::{ReconcileError, objects, outcome, secrets};
-use crate::approvals::askers::{Askers, AskingTool};
+use crate::approvals::requirements::AgentRequirements;
 use crate::claw::tokens::token_grants;
 use crate::controller::context::Context;
 use crate::controller::queue::Completion;
@@ -162,7 +162,8 @@ async fn compiled(
     };
     publish_access(context, key, access, attempt);
     if compiled.suspension().is_none() {
-        context.set_askers(key, askers(&compiled));
+        let tools = tool_requirements(&compiled);
+        context.set_requirements(key, AgentRequirements::Tools(tools));
     }
     if let Some(surface) = context.settings.claw_api_surface() {
         let tokens = token_grants(&compiled, &surface, |reference| known.value(reference));
@@ -173,49 +174,6 @@ async fn compiled(
         }
     }
     Some((compiled, known))
-}
-
-/// Returns who may approve the agent's calls.
-fn askers(compiled: &Compilation) -> Askers {
-    let tools = compiled.tools.iter().filter_map(|tool| {
-        let rules: Vec<RuleRequirement> = tool.rules.iter().filter_map(requirement).collect();
-        let asks = tool.tier == Tier::Elevated || !rules.is_empty() || !tool.approval.is_empty();
-        asks.then(|| {
-            let asking = AskingTool {
-                entry_digest: tool.entry_digest.clone(),
-                tier: tool.tier,
-                rules,
-                policies: tool.approval.clone(),
-            };
-            (tool.name.clone(), asking)
-        })
-    });
-    Askers {
-        tools: tools.collect(),
-        none: None,
-    }
-}
-
-/// The requirement of a rule that asks for an approval.
-fn requirement(rule: &RuleSummary) -> Option<RuleRequirement> {
-    let kind = match rule.grant.kind {
-        Kind::ToolGrant => GrantKind::ToolGrant,
-        Kind::ToolDefaults => GrantKind::ToolDefaults,
-        Kind::Surface
-        | Kind::Agent
-        | Kind::ModelProvider
-        | Kind::ClusterToolPolicy
-        | Kind::Service
-        | Kind::Secret
-        | Kind::ConfigMap
-        | Kind::Namespace => return None,
-    };
-    Some(RuleRequirement {
-        kind,
-        grant: rule.grant.key.name.clone(),
-        rule: rule.digest.clone(),
-        approval: rule.approval.clone()?,
-    })
 }
 
 /// Publishes the access of the agent's mediators.
