@@ -120,7 +120,8 @@ impl OpenQuestions {
     }
 }
 
-fn decrease<K, Q>(counts: &mut HashMap<K, usize>, key: &Q)
+/// Counts one less, and forgets a count of none.
+pub fn decrease<K, Q>(counts: &mut HashMap<K, usize>, key: &Q)
 where
     K: std::borrow::Borrow<Q> + Eq + std::hash::Hash,
     Q: Eq + std::hash::Hash + ?Sized,

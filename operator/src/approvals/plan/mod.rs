@@ -5,7 +5,7 @@
 //! stand, admission policies that hold, and decisions that count; everything else that can end an
 //! approval comes first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,8 +21,13 @@ use toolcrib_manifest::ApprovalUse;
 
 use crate::approvals::stored::{ApprovalBody, Progress, StoredDecision, progress};
 
+/// Limits the decisions on one approval. Those that count are kept beyond it.
+pub const MOST_DECISIONS: usize = 64;
+/// Limits the decisions of one user on one approval that are kept because they count. They may name
+/// different groups.
+const MOST_OF_USER: usize = 8;
 /// Limits the decisions in a status.
-const MOST_COUNTED: usize = 64;
+const MOST_LISTED: usize = 64;
 /// Limits the bytes of `decidedBy` in a status.
 const DECIDED_BY: usize = 512;
 
@@ -82,21 +87,65 @@ pub struct Plan {
     pub status: Option<ToolApprovalStatus>,
     /// The end that the new status brings.
     pub decided: Option<ApprovalPhase>,
-    /// The condition `Counted` of decisions that have none: index, reason and message.
-    pub counted: Vec<(usize, StateReason, String)>,
+    /// The condition `Counted` of decisions that have none, by index.
+    pub counted: BTreeMap<usize, CountedCondition>,
+    /// The decisions that are to be deleted, by index.
+    pub surplus: BTreeSet<usize>,
     /// The ToolApproval is to be deleted.
     pub delete: bool,
     /// Time until the next plan, without an event.
     pub again: Option<SignedDuration>,
 }
 
+/// The reason and message of a condition `Counted`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedCondition {
+    pub reason: StateReason,
+    pub message: String,
+}
+
 impl Situation<'_> {
     pub fn plan(&self) -> Plan {
-        match self.body.progress() {
+        let mut plan = match self.body.progress() {
             Progress::Pending => self.pending(),
             Progress::Approved => self.approved(),
             Progress::Finished(_, since) => self.finished(since),
+        };
+        plan.surplus = self.surplus(&plan);
+        plan.counted.retain(|at, _| !plan.surplus.contains(at));
+        plan
+    }
+
+    /// Returns the decisions beyond the limits, which get no condition either. A decision that is not
+    /// looked at yet is never one of them, and one that counts only if its user has made many: decisions
+    /// of users who may not decide displace nothing.
+    fn surplus(&self, plan: &Plan) -> BTreeSet<usize> {
+        let mut of_user: BTreeMap<&str, usize> = BTreeMap::new();
+        let (mut kept, mut others) = (0, Vec::new());
+        for (at, decision) in self.decisions.iter().enumerate() {
+            let Some(body) = decision.body.as_deref() else {
+                continue;
+            };
+            let planned = plan.counted.get(&at);
+            let planned = planned.map(|it| it.reason == StateReason::Counted);
+            match planned.or(body.counted) {
+                None => {}
+                Some(true) => {
+                    let user = of_user.entry(&body.spec.decided_by.username).or_default();
+                    *user += 1;
+                    if *user <= MOST_OF_USER {
+                        kept += 1;
+                    } else {
+                        others.push(at);
+                    }
+                }
+                Some(false) => others.push(at),
+            }
         }
+        others
+            .into_iter()
+            .skip(MOST_DECISIONS.saturating_sub(kept))
+            .collect()
     }
 
     fn pending(&self) -> Plan {
@@ -163,10 +212,7 @@ impl Situation<'_> {
                 (StateReason::NotAnApprover, message)
             }
         });
-        let counted = counting
-            .iter()
-            .filter_map(|at| counted(&self.decisions[*at]));
-        let mut status = self.status(counted.take(MOST_COUNTED).collect());
+        let mut status = self.status(self.listed(&counting));
         let names = status.decided_by.clone().unwrap_or_default();
         let (reason, message) = match tally.outcome {
             None => {
@@ -193,6 +239,27 @@ impl Situation<'_> {
         );
         plan.again = None;
         self.write(plan, status);
+    }
+
+    /// Returns the decisions for the status, oldest first: the first of each user and verdict.
+    fn listed(&self, counting: &BTreeSet<usize>) -> Vec<CountedDecision> {
+        let mut seen = BTreeSet::new();
+        let counted = counting
+            .iter()
+            .filter_map(|at| counted(&self.decisions[*at]));
+        let mut first: Vec<CountedDecision> = counted
+            .filter(|it| seen.insert((it.username.clone(), it.verdict == DecisionVerdict::Deny)))
+            .collect();
+        if let Some(denial) = first
+            .iter()
+            .position(|it| it.verdict == DecisionVerdict::Deny)
+            && denial >= MOST_LISTED
+        {
+            // The one that decides is listed in any case.
+            first.swap(denial, MOST_LISTED - 1);
+        }
+        first.truncate(MOST_LISTED);
+        first
     }
 
     /// Ends a pending or approved question without a call.
@@ -286,7 +353,8 @@ impl Situation<'_> {
                 ),
                 Err(reason) => (reason, GONE.to_owned()),
             };
-            plan.counted.push((at, reason, message));
+            plan.counted
+                .insert(at, CountedCondition { reason, message });
         }
     }
 

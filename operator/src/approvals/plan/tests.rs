@@ -85,7 +85,7 @@ impl World {
         if let Some(status) = &plan.status {
             self.object["status"] = json!(status);
         }
-        for (at, reason, message) in &plan.counted {
+        for (at, CountedCondition { reason, message }) in &plan.counted {
             let status = if *reason == StateReason::Counted {
                 "True"
             } else {
@@ -96,6 +96,9 @@ impl World {
                 "message": message, "lastTransitionTime": NOW,
             }]});
         }
+        let mut at = 0..;
+        self.decisions
+            .retain(|_| !at.next().is_some_and(|at| plan.surplus.contains(&at)));
         plan
     }
 
@@ -105,8 +108,8 @@ impl World {
         self.write();
         let left = self.write();
         assert_eq!(
-            (left.status, left.counted),
-            (None, vec![]),
+            (left.status, left.counted, left.surplus),
+            (None, BTreeMap::new(), BTreeSet::new()),
             "the second plan is empty"
         );
         let text = |value: &Value| value.as_str().unwrap_or("none").to_owned();
@@ -268,7 +271,7 @@ fn nothing_is_decided_while_the_leader_does_not_know_enough() {
         world.decides("heron Approve");
         change(&mut world);
         let plan = world.plan();
-        assert_eq!((plan.status, plan.counted), (None, vec![]));
+        assert_eq!((plan.status, plan.counted), (None, BTreeMap::new()));
     };
     wait(&|it| it.standing = Some(Standing::Unknown));
     wait(&|it| it.protection = Protection::Unknown);
@@ -344,6 +347,102 @@ fn a_yes_that_was_not_protected_is_withdrawn_for_ever() {
     assert_eq!(world.settles().0, "Withdrawn");
     world.protection = Protection::Holds;
     assert_eq!(world.settles().0, "Withdrawn");
+}
+
+/// The reasons of a world's decisions, with their numbers.
+fn numbers(reasons: Vec<String>) -> BTreeMap<String, usize> {
+    let mut numbers = BTreeMap::new();
+    for reason in reasons {
+        *numbers.entry(reason).or_default() += 1;
+    }
+    numbers
+}
+
+#[test]
+fn decisions_of_others_do_not_displace_those_that_count() {
+    let flooded = || {
+        let mut world = World::new();
+        world.decides("newt/wardens Approve");
+        for _ in 0..1_000 {
+            world.decides("perch Deny");
+        }
+        world
+    };
+    let check = |mut world: World, phase: &str, counted: usize| {
+        let (found, reasons) = world.settles();
+        assert_eq!(found, phase);
+        let expected = [
+            ("Counted".to_owned(), counted),
+            ("NotAnApprover".to_owned(), MOST_DECISIONS - counted),
+        ];
+        assert_eq!(numbers(reasons), expected.into());
+        world
+    };
+    // The flood comes between the two of one rule.
+    let mut world = check(flooded(), "Pending", 1);
+    world.decides("pike/wardens Approve");
+    assert_eq!(world.settles().0, "Approved");
+
+    for (decision, phase) in [("heron Approve", "Approved"), ("heron Deny", "Denied")] {
+        let mut world = flooded();
+        world.decides(decision);
+        let mut world = check(world, phase, 2);
+        for _ in 0..100 {
+            world.decides("perch Deny");
+        }
+        let (found, reasons) = world.settles();
+        assert_eq!((found.as_str(), reasons.len()), (phase, MOST_DECISIONS));
+        assert_eq!(numbers(reasons)["Counted"], 2);
+    }
+}
+
+#[test]
+fn a_decision_that_is_not_looked_at_yet_is_not_deleted() {
+    let mut world = World::new();
+    for _ in 0..100 {
+        world.decides("perch Deny");
+    }
+    world.settles();
+    world.protection = Protection::Unknown;
+    for _ in 0..100 {
+        world.decides("heron Approve");
+    }
+    let plan = world.write();
+    assert_eq!(
+        (plan.counted, plan.surplus),
+        (BTreeMap::new(), BTreeSet::new())
+    );
+    world.protection = Protection::Holds;
+    let (phase, reasons) = world.settles();
+    assert_eq!(phase, "Approved");
+    assert_eq!(reasons.len(), MOST_DECISIONS);
+}
+
+#[test]
+fn an_approver_displaces_no_other() {
+    let mut world = World::new();
+    for _ in 0..100 {
+        world.decides("pike/wardens Approve");
+    }
+    let (phase, reasons) = world.settles();
+    assert_eq!((phase.as_str(), reasons.len()), ("Pending", MOST_DECISIONS));
+    world.decides("newt/wardens Approve");
+    assert_eq!(world.settles().0, "Approved");
+    assert_eq!(world.object["status"]["decidedBy"], "pike, newt");
+}
+
+#[test]
+fn the_status_lists_the_decision_that_denies() {
+    let mut world = World::new();
+    for number in 0..MOST_LISTED {
+        world.decides(&format!("pike-{number}/wardens Approve"));
+    }
+    world.decides("heron Deny");
+    assert_eq!(world.settles().0, "Denied");
+    let approval: StoredApproval = read(&world.object);
+    let status = approval.body.expect("a body").status;
+    assert_eq!(status.decisions.len(), MOST_LISTED);
+    assert_eq!(denial(&status).map(|it| &*it.username), Some("heron"));
 }
 
 #[test]

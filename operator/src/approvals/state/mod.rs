@@ -18,7 +18,7 @@ use toolcrib_compile::ObjectRef;
 use toolcrib_crds::DecisionVerdict;
 use toolcrib_manifest::{ApprovalRef, Decision, LONGEST_REASON, OpenQuestion, Verdict};
 
-use crate::approvals::open::{Entry, Full, OpenQuestions};
+use crate::approvals::open::{Entry, Full, OpenQuestions, decrease};
 use crate::approvals::plan::{Held, Protection, Standing, denial};
 use crate::approvals::reported::Reported;
 use crate::approvals::requirements::AgentRequirements;
@@ -31,6 +31,8 @@ const MOST_DENIALS: usize = 5;
 const DENIALS: Duration = Duration::from_secs(3600);
 /// Limits the finished ToolApprovals of an agent; above it, the oldest are deleted early.
 pub const MOST_FINISHED: usize = 64;
+/// The ToolDecisions of a namespace beyond which those about nothing are deleted at once.
+const MOST_IN_NAMESPACE: usize = 1_024;
 /// Limits the remembered ids of ToolApprovals that somebody deleted. Beyond, a mediator is told later.
 const MOST_REMOVED: usize = 2_000;
 /// The digits of a question's id in the name of its ToolApproval.
@@ -54,6 +56,8 @@ struct Memory {
     agents: HashMap<ObjectRef, BTreeSet<ObjectRef>>,
     /// The ToolDecisions that name a ToolApproval.
     decisions: HashMap<ObjectRef, BTreeSet<ObjectRef>>,
+    /// The number of the ToolDecisions of each namespace.
+    decision_counts: HashMap<String, usize>,
     open: OpenQuestions,
     reported: Reported,
     /// The open ToolApprovals that somebody deleted.
@@ -206,6 +210,13 @@ impl Approvals {
             (created, it.key().name)
         });
         decisions
+    }
+
+    /// Whether a namespace has so many ToolDecisions that none about nothing is kept.
+    pub fn has_too_many_decisions(&self, namespace: &str) -> bool {
+        let memory = self.memory.lock();
+        let count = memory.decision_counts.get(namespace);
+        count.is_some_and(|count| *count > MOST_IN_NAMESPACE)
     }
 
     /// Returns the finished ToolApprovals of an agent beyond [`MOST_FINISHED`], oldest first.
@@ -465,8 +476,11 @@ impl Memory {
 
     fn put_decision(&mut self, decision: &StoredDecision) {
         if let Some(approval) = decision.approval() {
+            let namespace = approval.namespace.clone();
             let decisions = self.decisions.entry(approval).or_default();
-            decisions.insert(decision.key());
+            if decisions.insert(decision.key()) {
+                *self.decision_counts.entry(namespace).or_default() += 1;
+            }
         }
     }
 
@@ -474,7 +488,9 @@ impl Memory {
         if let Some(approval) = decision.approval()
             && let Some(keys) = self.decisions.get_mut(&approval)
         {
-            keys.remove(&decision.key());
+            if keys.remove(&decision.key()) {
+                decrease(&mut self.decision_counts, &*approval.namespace);
+            }
             if keys.is_empty() {
                 self.decisions.remove(&approval);
             }

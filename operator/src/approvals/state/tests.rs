@@ -234,6 +234,41 @@ fn a_question_counts_until_it_is_finished() {
 }
 
 #[test]
+fn the_decisions_of_a_namespace_are_counted() {
+    let approvals = Approvals::default();
+    let mut writer = StoreWriter::new(approvals.decisions.clone());
+    let decision = |number: usize| {
+        let object = json!({
+            "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolDecision",
+            "metadata": {"name": format!("d{number}"), "namespace": "pond",
+                "uid": format!("d{number}"), "resourceVersion": "1"},
+            "spec": {"approval": {"name": format!("nothing-{number}"), "uid": "x"},
+                "callDigest": "c1:x", "verdict": "Deny", "decidedBy": {"username": "heron"}},
+        });
+        read::<StoredDecision>(&object)
+    };
+    let mut apply = |event| {
+        for change in writer.apply(event) {
+            approvals.decision_changed(&change);
+        }
+    };
+    for number in 0..=MOST_IN_NAMESPACE {
+        apply(Event::Apply(decision(number)));
+        // A later version counts once.
+        apply(Event::Apply(decision(number)));
+        let is_last = number == MOST_IN_NAMESPACE;
+        assert_eq!(approvals.has_too_many_decisions("pond"), is_last);
+    }
+    assert!(!approvals.has_too_many_decisions("reef"));
+    for number in 0..=MOST_IN_NAMESPACE {
+        apply(Event::Delete(decision(number)));
+        assert!(!approvals.has_too_many_decisions("pond"));
+    }
+    let memory = approvals.memory.lock();
+    assert!(memory.decisions.is_empty() && memory.decision_counts.is_empty());
+}
+
+#[test]
 fn only_a_leader_reports_metrics() {
     let mut world = World::new();
     world.with_status(Value::Null);

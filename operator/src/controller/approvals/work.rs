@@ -12,8 +12,8 @@ use toolcrib_compile::ObjectRef;
 use toolcrib_crds::StateReason;
 
 use super::notify;
-use super::write::{Counting, WriteError, Writer};
-use crate::approvals::plan::{GONE, Plan, Situation, Standing};
+use super::write::{WriteError, Writer};
+use crate::approvals::plan::{CountedCondition, GONE, MOST_DECISIONS, Plan, Situation, Standing};
 use crate::approvals::stored::{ApprovalBody, StoredApproval, StoredDecision};
 use crate::controller::context::Context;
 use crate::controller::queue::work::ApprovalWork;
@@ -26,8 +26,8 @@ pub const WORKERS: usize = 4;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The wait for a watch that lags behind the leader's own writes.
 const CATCH_UP: Duration = Duration::from_millis(500);
-/// Limits the decisions on one approval. Further ones are deleted, the youngest first.
-const MOST_DECISIONS: usize = 64;
+/// Limits the decisions that are deleted in one piece of work, so that a new one is soon looked at.
+const MOST_DELETED: usize = 128;
 
 /// Works on approvals while this replica leads.
 pub async fn keep(context: &Context) -> anyhow::Error {
@@ -81,15 +81,15 @@ async fn approval(context: &Context, key: &ObjectRef) -> Result<Completion, Writ
     let plan = situation.plan();
     write(context, &writer, &approval, &decisions, &plan).await?;
     let mut again = plan.again;
-    for decision in &decisions {
+    let (surplus, kept) = partition(&decisions, |at| plan.surplus.contains(&at));
+    for decision in kept {
         let left = clean(context, &writer, decision, &approval).await?;
         again = again.into_iter().chain(left).min();
     }
-    if let Some(surplus) = decisions.get(MOST_DECISIONS..) {
-        for decision in surplus {
-            writer.delete_decision(decision).await?;
-        }
-    }
+    again = again
+        .into_iter()
+        .chain(delete(&writer, &surplus).await?)
+        .min();
     let agent = ObjectRef::new(&*key.namespace, &*body.agent.name);
     // The oldest ones have no event of their own.
     let mut surplus = context.approvals.surplus(&agent);
@@ -118,12 +118,8 @@ async fn write(
         context.metrics.wrote("ToolApproval", "patch");
     }
     let now = Timestamp::now();
-    for (at, reason, message) in &plan.counted {
-        let counting = Counting {
-            reason: *reason,
-            message,
-        };
-        writer.counted(&decisions[*at], counting, now).await?;
+    for (at, condition) in &plan.counted {
+        writer.counted(&decisions[*at], condition, now).await?;
         context.metrics.wrote("ToolDecision", "patch");
     }
     if let (Some(phase), Some(status)) = (plan.decided, &plan.status) {
@@ -189,6 +185,28 @@ async fn expire(
     Ok(None)
 }
 
+/// Splits decisions by their index.
+fn partition(
+    decisions: &[Arc<StoredDecision>],
+    is_surplus: impl Fn(usize) -> bool,
+) -> (Vec<&StoredDecision>, Vec<&StoredDecision>) {
+    let decisions = decisions.iter().map(|it| &**it).enumerate();
+    let (surplus, kept): (Vec<_>, Vec<_>) = decisions.partition(|(at, _)| is_surplus(*at));
+    let without_index = |all: Vec<(usize, _)>| all.into_iter().map(|(_, it)| it).collect();
+    (without_index(surplus), without_index(kept))
+}
+
+/// Deletes decisions, at most [`MOST_DELETED`]. Returns the time until the next ones.
+async fn delete(
+    writer: &Writer<'_>,
+    surplus: &[&StoredDecision],
+) -> Result<Option<SignedDuration>, WriteError> {
+    for decision in surplus.iter().take(MOST_DELETED) {
+        writer.delete_decision(decision).await?;
+    }
+    Ok((surplus.len() > MOST_DELETED).then_some(SignedDuration::ZERO))
+}
+
 /// Counts out the decisions on an approval that does not exist.
 async fn orphans(
     context: &Context,
@@ -201,8 +219,8 @@ async fn orphans(
     if decisions.is_empty() {
         return Ok(Completion::Settled);
     }
-    let is_new = |it: &Arc<StoredDecision>| it.body.as_ref().is_some_and(|it| it.counted.is_none());
-    if decisions.iter().any(is_new) {
+    let is_new = |it: &StoredDecision| it.body.as_ref().is_some_and(|it| it.counted.is_none());
+    if decisions.iter().any(|it| is_new(it)) {
         // The two watches are not in step, so the approval may be there already.
         match writer.read(key).await {
             Ok(None) => {}
@@ -217,25 +235,30 @@ async fn orphans(
             }
         }
     }
+    let most = match context.approvals.has_too_many_decisions(&key.namespace) {
+        true => 0,
+        false => MOST_DECISIONS,
+    };
+    let (surplus, kept) = partition(decisions, |at| at >= most);
     let mut again: Option<SignedDuration> = None;
-    for (at, decision) in decisions.iter().enumerate() {
+    for decision in kept {
         if is_new(decision) {
-            let counting = Counting {
+            let condition = CountedCondition {
                 reason: StateReason::Gone,
-                message: GONE,
+                message: GONE.to_owned(),
             };
-            writer.counted(decision, counting, Timestamp::now()).await?;
+            writer
+                .counted(decision, &condition, Timestamp::now())
+                .await?;
             context.metrics.wrote("ToolDecision", "patch");
         }
-        let left = match at < MOST_DECISIONS {
-            true => expire(context, writer, decision).await?,
-            false => {
-                writer.delete_decision(decision).await?;
-                None
-            }
-        };
+        let left = expire(context, writer, decision).await?;
         again = again.into_iter().chain(left).min();
     }
+    again = again
+        .into_iter()
+        .chain(delete(writer, &surplus).await?)
+        .min();
     Ok(again.map_or(Completion::Settled, |again| {
         Completion::Again(again.unsigned_abs().max(CATCH_UP))
     }))

@@ -11,6 +11,7 @@ use toolcrib_crds::{
     ConditionStatus, ConditionType, StateReason, ToolApproval, ToolApprovalStatus, ToolDecision,
 };
 
+use crate::approvals::plan::CountedCondition;
 use crate::approvals::stored::{StoredApproval, StoredDecision};
 use crate::objects::store::StoreObject;
 use crate::objects::stores::Version;
@@ -29,12 +30,6 @@ pub enum WriteError {
         key: ObjectRef,
         source: kube::Error,
     },
-}
-
-/// The reason and message of a condition `Counted`.
-pub struct Counting<'a> {
-    pub reason: StateReason,
-    pub message: &'a str,
 }
 
 /// The API server, as far as approvals are written.
@@ -82,18 +77,18 @@ impl Writer<'_> {
     pub async fn counted(
         &self,
         decision: &StoredDecision,
-        counting: Counting<'_>,
+        condition: &CountedCondition,
         now: jiff::Timestamp,
     ) -> Result<(), WriteError> {
         let key = decision.key();
-        let status = if counting.reason == StateReason::Counted {
+        let status = if condition.reason == StateReason::Counted {
             ConditionStatus::True
         } else {
             ConditionStatus::False
         };
         let condition = json!({
             "type": ConditionType::Counted.as_str(), "status": status.as_str(),
-            "reason": counting.reason.as_str(), "message": counting.message,
+            "reason": condition.reason.as_str(), "message": condition.message,
             "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         });
         let patch = json!({
@@ -192,6 +187,8 @@ impl Writer<'_> {
         };
         match api.delete(&key.name, &params).await {
             Ok(_) => Ok(()),
+            // The watch has not delivered an earlier deletion yet.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(failed("delete", kind, key, error)),
         }
     }
@@ -278,16 +275,16 @@ mod tests {
             client,
             leads: &leads,
         };
-        let counting = Counting {
+        let condition = CountedCondition {
             reason: StateReason::Counted,
-            message: "",
+            message: String::new(),
         };
         vec![
             writer
                 .status(&approval, &ToolApprovalStatus::default())
                 .await,
             writer
-                .counted(&decision, counting, jiff::Timestamp::UNIX_EPOCH)
+                .counted(&decision, &condition, jiff::Timestamp::UNIX_EPOCH)
                 .await,
             writer.adopt(&decision, &approval).await,
             writer.delete_approval(&approval).await,

@@ -2,10 +2,15 @@
 
 use std::collections::HashMap;
 
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, PostParams};
+use serde_json::json;
 use tokio::time::{Duration, Instant};
+use toolcrib_crds::ToolDecision;
 use toolcrib_manifest::{MOST_QUESTIONS, Question, QuestionRefusal, Verdict};
 
-use super::{Desk, HERON};
+use super::{Desk, HERON, NEWT, WARDENS};
+use crate::support::accounts::as_user;
 use crate::support::harness::Harness;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,6 +115,56 @@ async fn ten_thousand_questions_of_one_agent_disturb_no_other() {
     // Of the other agent's question alone: the object, its status twice, the decision twice, two Events.
     let wrote = harness.metric("writes").await - writes;
     assert!(wrote <= 12.0, "{wrote}");
+    desk.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_decisions_of_another_user_displace_no_approver() {
+    const MOST: usize = 64;
+    let desk = Desk::new().await;
+    let harness = &desk.harness;
+    let mediator = desk.mediator("otter-0").await;
+    let question = mediator.question(1, "{}");
+    let asked = mediator.asked(harness, &question).await;
+    let approval = desk.approval(&asked.name).await.unwrap();
+    // May create decisions, and is no approver.
+    desk.decide(&approval, NEWT, "Deny").await;
+    let decision: ToolDecision = serde_json::from_value(json!({
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolDecision",
+        "metadata": {"generateName": "newt-", "namespace": harness.pond},
+        "spec": {"approval": {"name": asked.name, "uid": asked.uid},
+            "callDigest": question.call_digest, "verdict": "Deny",
+            "decidedBy": {"username": NEWT}},
+    }))
+    .unwrap();
+    let newt: Api<ToolDecision> = Api::namespaced(as_user(NEWT).await, &harness.pond);
+    let creating = (0..8).map(async |_| {
+        for _ in 0..125 {
+            newt.create(&PostParams::default(), &decision)
+                .await
+                .unwrap();
+        }
+    });
+    futures::future::join_all(creating).await;
+    // The first of two must not be forgotten until the second decides.
+    let begun = Instant::now();
+    let first = desk.decide(&approval, WARDENS[0], "Approve").await;
+    assert_eq!(desk.counted(&first).await, "Counted");
+    let decisions: Api<ToolDecision> = harness.api(&harness.pond);
+    let kept = async || {
+        let kept = decisions.list(&ListParams::default()).await.unwrap().items;
+        (kept.len() <= MOST).then_some(kept)
+    };
+    harness.eventually("the others are deleted", kept).await;
+    let second = desk.decide(&approval, WARDENS[1], "Approve").await;
+    let told = mediator.decision(harness, &question).await;
+    eprintln!("approved after {:?}", begun.elapsed());
+    assert_eq!(told.verdict, Verdict::Approved);
+    assert_eq!(told.decided_by, ["perch", "pike"]);
+    assert_eq!(desk.counted(&second).await, "Counted");
+    let kept = harness.eventually("the others are deleted", kept).await;
+    let kept: Vec<String> = kept.iter().map(|it| it.name_any()).collect();
+    assert!(kept.contains(&first) && kept.contains(&second), "{kept:?}");
     desk.end().await;
 }
 
