@@ -49,9 +49,9 @@ pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,
 };
 pub use question::{
-    ApprovalRef, ApprovalUse, AskingRule, Decision, LONGEST_QUESTION, LONGEST_QUESTION_ARGUMENTS,
-    LONGEST_REASON, MOST_QUESTIONS, OpenQuestion, Question, QuestionAnswer, QuestionRefusal,
-    Verdict,
+    ApprovalRef, ApprovalUse, AskingRule, Decision, LONGEST_CODE, LONGEST_QUESTION,
+    LONGEST_QUESTION_ARGUMENTS, LONGEST_REASON, MOST_QUESTIONS, OpenQuestion, Question,
+    QuestionAnswer, QuestionRefusal, Verdict,
 };
 pub use rate_use::{ANSWER_TO_REPORT, MOST_RATE_SLOTS, MOST_RATED_RULES, RateCount, RateUse};
 pub use raw::RawJson;

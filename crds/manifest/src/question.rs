@@ -17,6 +17,8 @@ pub const MOST_QUESTIONS: usize = 8;
 pub const LONGEST_QUESTION: usize = 32 * 1024;
 /// Limits the bytes of [`Question::arguments`].
 pub const LONGEST_QUESTION_ARGUMENTS: usize = 16 * 1024;
+/// Limits the bytes of [`OpenQuestion::code`].
+pub const LONGEST_CODE: usize = 64;
 /// Limits the bytes of [`Decision::reason`].
 pub const LONGEST_REASON: usize = 512;
 
@@ -129,6 +131,10 @@ pub struct OpenQuestion {
     /// operator no longer lists a decision for the id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<ApprovalUse>,
+    /// With [`ApprovalUse::Refused`], the result code of the call, such as `rate_limited`: `a` to `z`, digits
+    /// and `_`, at most [`LONGEST_CODE`]. Mediators of earlier releases do not send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 /// What became of an approved call.

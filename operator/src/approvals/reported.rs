@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use toolcrib_manifest::{ApprovalUse, OpenQuestion};
+use toolcrib_manifest::{ApprovalUse, LONGEST_CODE, OpenQuestion};
 
-use super::plan::Held;
+use super::plan::{CallResult, Held};
 
 /// Limits the questions that are read from a report: the open ones, and those that were used and that the
 /// operator has not noted yet.
@@ -46,9 +46,9 @@ struct PodQuestions {
     wake: Arc<Notify>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Named {
-    used: Option<ApprovalUse>,
+    used: Option<CallResult>,
     /// The first report that named it.
     since: Instant,
     /// The last answer that had a decision on it.
@@ -59,7 +59,8 @@ struct Named {
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     pub id: &'a str,
-    pub used: Option<ApprovalUse>,
+    /// The approval was used.
+    pub is_used: bool,
     /// No ToolApproval can be expected any more, if there is none.
     pub is_missing: bool,
     /// An answer with a decision on it is due; `None`: now.
@@ -89,7 +90,7 @@ impl Reported {
         let named = named.take(MOST_REPORTED).map(|it| {
             let before = before.get(&it.id);
             let named = Named {
-                used: it.used,
+                used: it.used.map(|used| result(used, it.code.as_deref())),
                 since: before.map_or(now, |before| before.since),
                 answered: before.and_then(|before| before.answered),
             };
@@ -116,7 +117,7 @@ impl Reported {
         match pod.named.get(id) {
             Some(Named {
                 used: Some(used), ..
-            }) => Held::Used(*used),
+            }) => Held::Used(used.clone()),
             Some(Named { used: None, .. }) => Held::Open,
             None => {
                 let asked = pod.asked.get(id);
@@ -136,7 +137,7 @@ impl Reported {
         let old = |at: &Instant| now.saturating_duration_since(*at) >= MISSING;
         let named = pod.named.iter().map(|(id, named)| Question {
             id,
-            used: named.used,
+            is_used: named.used.is_some(),
             is_missing: old(&named.since) && pod.asked.get(id).is_none_or(old),
             due: named.answered.map(|at| at + REPEATED),
         });
@@ -160,6 +161,23 @@ impl Reported {
     }
 }
 
+fn result(used: ApprovalUse, code: Option<&str>) -> CallResult {
+    match used {
+        ApprovalUse::Succeeded => CallResult::Succeeded,
+        ApprovalUse::Failed => CallResult::Failed,
+        ApprovalUse::Unknown => CallResult::Unknown,
+        ApprovalUse::Refused => {
+            let is_code = |code: &&str| {
+                let mut chars = code.chars();
+                (1..=LONGEST_CODE).contains(&code.len())
+                    && chars.all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'))
+            };
+            // It is shown to people.
+            CallResult::Refused(code.filter(is_code).map(Arc::from))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +186,7 @@ mod tests {
         OpenQuestion {
             id: id.to_owned(),
             used: None,
+            code: None,
         }
     }
 
@@ -223,8 +242,22 @@ mod tests {
         world.reports(&[OpenQuestion { used, ..open("q") }], 14);
         assert_eq!(
             world.reported.held("p", "q"),
-            Held::Used(ApprovalUse::Failed)
+            Held::Used(CallResult::Failed)
         );
+        let mut refused = |code: &str, expected: Option<&str>| {
+            let code = Some(code.to_owned());
+            let used = Some(ApprovalUse::Refused);
+            let id = "q".to_owned();
+            world.reports(&[OpenQuestion { id, used, code }], 15);
+            let expected = CallResult::Refused(expected.map(Arc::from));
+            assert_eq!(world.reported.held("p", "q"), Held::Used(expected));
+        };
+        refused("rate_limited", Some("rate_limited"));
+        refused("http_403", Some("http_403"));
+        // It is no code, and people would read it.
+        refused("approved by heron", None);
+        refused("", None);
+        refused(&"x".repeat(LONGEST_CODE + 1), None);
     }
 
     #[test]

@@ -16,7 +16,8 @@ use toolcrib_manifest::{
 };
 use toolcrib_mediation::{
     ApprovalNeed, Authority, BudgetCounts, Catalog, ClawId, Denial, DirectCall, EarlierQuestion,
-    Ending, ManagedCall, PresentedTools, Progress, Questions, RateCounts, Standing, WaitingCall,
+    Ending, ManagedCall, PresentedTools, Progress, Questions, RateCounts, ResultCode, Standing,
+    WaitingCall,
 };
 
 fn authority(file: &ToolsFile) -> Authority {
@@ -319,13 +320,21 @@ fn a_used_approval_is_reported_until_the_operator_has_heard_it() {
     assert_eq!(approval.decided_by, ["ada"]);
     assert_eq!(questions.take("a", SECOND), None);
     let before = questions.report(SECOND);
-    questions.used("a", ApprovalUse::Succeeded, SECOND);
+    questions.used(
+        "a",
+        ApprovalUse::Refused,
+        Some(ResultCode::RateLimited),
+        SECOND,
+    );
     // The answer to a report from before its use.
     questions.acknowledged(&before, &[]);
     let report = questions.report(SECOND);
-    let used = Some(ApprovalUse::Succeeded);
-    let id = "a".to_owned();
-    assert_eq!(report, [OpenQuestion { id, used }]);
+    let expected = OpenQuestion {
+        id: "a".to_owned(),
+        used: Some(ApprovalUse::Refused),
+        code: Some("rate_limited".to_owned()),
+    };
+    assert_eq!(report, [expected]);
     questions.acknowledged(&report, &yes);
     assert_eq!(questions.report(SECOND), report);
     questions.acknowledged(&report, &[]);
@@ -444,7 +453,8 @@ impl Model {
         if killed_at == 2 {
             return self.kill();
         }
-        self.questions.used(&id, ApprovalUse::Succeeded, self.now);
+        self.questions
+            .used(&id, ApprovalUse::Succeeded, None, self.now);
     }
 
     fn kill(&mut self) {

@@ -287,8 +287,8 @@ impl Approvals {
         }
     }
 
-    fn used(&self, id: &str, used: ApprovalUse) {
-        self.kept.lock().questions.used(id, used, self.now());
+    fn used(&self, id: &str, used: ApprovalUse, code: Option<ResultCode>) {
+        self.kept.lock().questions.used(id, used, code, self.now());
         self.report_changed();
     }
 

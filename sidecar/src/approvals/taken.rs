@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use toolcrib_manifest::ApprovalUse;
-use toolcrib_mediation::{Approval, ApprovalNeed};
+use toolcrib_mediation::{Approval, ApprovalNeed, ResultCode};
 use toolcrib_record::UsedApproval;
 
 use super::Approvals;
@@ -16,6 +16,8 @@ pub struct TakenApproval {
     need: ApprovalNeed,
     line: UsedApproval,
     used: ApprovalUse,
+    /// The result of a call that was refused before it was sent.
+    code: Option<ResultCode>,
 }
 
 impl TakenApproval {
@@ -30,6 +32,7 @@ impl TakenApproval {
                 decided_by: approval.decided_by,
             },
             used: ApprovalUse::Refused,
+            code: None,
         }
     }
 
@@ -41,6 +44,11 @@ impl TakenApproval {
     /// The approval for the intent line of its call.
     pub fn line(&self) -> &UsedApproval {
         &self.line
+    }
+
+    /// The call was decided again, and refused.
+    pub fn refused(&mut self, code: ResultCode) {
+        self.code = Some(code);
     }
 
     /// The intent line is written, and the call is about to be sent.
@@ -58,6 +66,7 @@ impl TakenApproval {
 
 impl Drop for TakenApproval {
     fn drop(&mut self) {
-        self.approvals.used(&self.line.question, self.used);
+        self.approvals
+            .used(&self.line.question, self.used, self.code);
     }
 }

@@ -57,12 +57,15 @@ pub async fn dispatch(
         .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
     let counts = app.rates.counts();
     let budgets = app.budgets.counts();
-    let permitted = approved.and_then(|approval| {
+    let permitted = approved.and_then(|mut approval| {
         let (authority, at) = (&now.authority, Timestamp::now());
         let live = match &approval {
             None => authority.permits(call, counts, budgets, at),
             Some(it) => authority.permits_approved(call, it.need(), counts, budgets, at),
         };
+        if let (Err(denial), Some(approval)) = (&live, &mut approval) {
+            approval.refused(denial.code());
+        }
         Ok((live?, approval))
     });
     let allowed_by = permitted

@@ -17,7 +17,6 @@ use toolcrib_crds::{
     ApprovalPhase, ConditionStatus, ConditionType, CountedDecision, DecisionVerdict, StateReason,
     ToolApprovalStatus,
 };
-use toolcrib_manifest::ApprovalUse;
 
 use crate::approvals::stored::{ApprovalBody, Progress, StoredDecision, progress};
 
@@ -60,14 +59,25 @@ pub enum Standing {
 }
 
 /// What the pod's mediator reports about its question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
     /// It has not reported to this leader since it asked.
     Unknown,
     Open,
-    Used(ApprovalUse),
+    Used(CallResult),
     /// It does not hold the question open.
     Gone,
+}
+
+/// What a mediator reports of an approved call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallResult {
+    Succeeded,
+    Failed,
+    /// The mediator ended between the call and its result.
+    Unknown,
+    /// The call was decided again, and refused. With its result code, if the mediator reports it.
+    Refused(Option<Arc<str>>),
 }
 
 /// Whether the admission policies for ToolApprovals and ToolDecisions are in force.
@@ -155,7 +165,7 @@ impl Situation<'_> {
             Standing::Gone(why) => return self.end(StateReason::Withdrawn, why),
             Standing::Stands(requirements) => Some(requirements.requirements()),
         };
-        match self.held {
+        match &self.held {
             Held::Unknown | Held::Open => {}
             Held::Used(_) => return self.end(StateReason::Withdrawn, USED_UNDECIDED),
             Held::Gone => return self.end(StateReason::Withdrawn, NOT_HELD),
@@ -280,13 +290,13 @@ impl Situation<'_> {
     }
 
     fn approved(&self) -> Plan {
-        let used = match (&self.standing, self.held) {
-            (_, Held::Used(ApprovalUse::Refused)) => {
-                return self.end(StateReason::Withdrawn, REFUSED);
+        let used = match (&self.standing, &self.held) {
+            (_, Held::Used(CallResult::Refused(code))) => {
+                return self.end(StateReason::Withdrawn, &refused(code.as_deref()));
             }
-            (_, Held::Used(ApprovalUse::Succeeded)) => (StateReason::Succeeded, ""),
-            (_, Held::Used(ApprovalUse::Failed)) => (StateReason::Failed, ""),
-            (_, Held::Used(ApprovalUse::Unknown)) => (StateReason::Unknown, CALL_UNKNOWN),
+            (_, Held::Used(CallResult::Succeeded)) => (StateReason::Succeeded, ""),
+            (_, Held::Used(CallResult::Failed)) => (StateReason::Failed, ""),
+            (_, Held::Used(CallResult::Unknown)) => (StateReason::Unknown, CALL_UNKNOWN),
             (Standing::PodGone, _) => (StateReason::Unknown, POD_GONE_APPROVED),
             (_, Held::Gone) => return self.end(StateReason::Withdrawn, NOT_HELD),
             (_, Held::Unknown | Held::Open)
@@ -406,12 +416,18 @@ const CALL_UNKNOWN: &str = "the mediator ended between the call and its result";
 const NOT_HELD: &str = "the mediator does not hold the question open any more";
 /// Anybody with the right could have written the status.
 const UNPROTECTED: &str = "NotProtected: the admission policies were not in force, so the yes cannot be trusted; the record says whether the call was made before";
-const REFUSED: &str =
-    "the mediator decided the call again after the approval, and refused it; its record says why";
 const USED_UNDECIDED: &str =
     "the mediator reports a call that nobody approved: look at its record, and at the pod";
 /// The message of a decision whose approval is gone.
 pub const GONE: &str = "there is no such approval; another one may have its name by now";
+
+/// The message for an approved call that the mediator refused.
+fn refused(code: Option<&str>) -> String {
+    let with = code.map_or_else(String::new, |code| format!(" with {code}"));
+    format!(
+        "the mediator decided the call again after the approval, and refused it{with}; its record says more"
+    )
+}
 
 fn counted(decision: &StoredDecision) -> Option<CountedDecision> {
     let body = decision.body.as_deref()?;

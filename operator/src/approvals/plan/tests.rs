@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolcrib_crds::RuleRequirement;
-use toolcrib_manifest::{ApprovalUse, Tier};
+use toolcrib_manifest::Tier;
 
 use super::*;
 use crate::approvals::stored::tests::{approval, decided, read};
@@ -71,7 +71,7 @@ impl World {
             body,
             decisions: &decisions,
             standing: self.standing.clone().unwrap_or(stands),
-            held: self.held,
+            held: self.held.clone(),
             protection: self.protection.clone(),
             kept: SignedDuration::from_hours(1),
             now: self.now,
@@ -243,7 +243,7 @@ fn what_ends_a_question_comes_before_decisions() {
     end(&|it| it.standing = Some(gone()), "Withdrawn", "Revoked");
     end(&|it| it.held = Held::Gone, "Withdrawn", "does not hold");
     end(
-        &|it| it.held = Held::Used(ApprovalUse::Succeeded),
+        &|it| it.held = Held::Used(CallResult::Succeeded),
         "Withdrawn",
         "nobody approved",
     );
@@ -313,15 +313,19 @@ fn an_approved_call_is_noted_once_it_was_made() {
         world.held = held;
         assert_eq!(world.settles().0, phase);
         // Whatever is reported later.
-        for later in [Held::Gone, Held::Used(ApprovalUse::Failed), Held::Unknown] {
+        for later in [Held::Gone, Held::Used(CallResult::Failed), Held::Unknown] {
             world.held = later;
             assert_eq!(world.settles().0, phase);
         }
+        world.object["status"]["conditions"][0]["message"].to_string()
     };
-    used(Held::Used(ApprovalUse::Succeeded), "Succeeded");
-    used(Held::Used(ApprovalUse::Failed), "Failed");
-    used(Held::Used(ApprovalUse::Unknown), "Unknown");
-    used(Held::Used(ApprovalUse::Refused), "Withdrawn");
+    used(Held::Used(CallResult::Succeeded), "Succeeded");
+    used(Held::Used(CallResult::Failed), "Failed");
+    used(Held::Used(CallResult::Unknown), "Unknown");
+    used(Held::Used(CallResult::Refused(None)), "Withdrawn");
+    let refused = CallResult::Refused(Some("rate_limited".into()));
+    let why = used(Held::Used(refused), "Withdrawn");
+    assert!(why.contains("refused it with rate_limited;"), "{why}");
     used(Held::Gone, "Withdrawn");
 
     let mut world = World::new();
@@ -459,7 +463,7 @@ fn a_finished_approval_is_deleted_after_an_hour() {
     assert!(world.plan().delete);
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Step {
     Decide(&'static str),
     Held(Held),
@@ -487,9 +491,9 @@ fn some_step() -> impl Strategy<Value = Step> {
             Held::Unknown,
             Held::Open,
             Held::Gone,
-            Held::Used(ApprovalUse::Succeeded),
-            Held::Used(ApprovalUse::Refused),
-            Held::Used(ApprovalUse::Unknown),
+            Held::Used(CallResult::Succeeded),
+            Held::Used(CallResult::Refused(None)),
+            Held::Used(CallResult::Unknown),
         ])
         .prop_map(Step::Held),
         any::<bool>().prop_map(Step::Stand),

@@ -380,8 +380,8 @@ impl Approvals {
             });
             let is_protected = memory.protection == Protection::Holds;
             match known {
-                Some(approval) => decision(&approval, question.used.is_some(), is_protected),
-                None if missing && question.used.is_none() => Some(Decision {
+                Some(approval) => decision(&approval, question.is_used, is_protected),
+                None if missing && !question.is_used => Some(Decision {
                     id: question.id.to_owned(),
                     call_digest: removed.map_or_else(String::new, |it| it.call_digest.clone()),
                     verdict: Verdict::Withdrawn,
@@ -427,7 +427,7 @@ impl Approvals {
         let memory = self.memory.lock();
         let is_protected = memory.protection == Protection::Holds;
         let named = memory.reported.named(pod, now).into_iter();
-        let due = named.filter(|it| it.used.is_none()).filter_map(|question| {
+        let due = named.filter(|it| !it.is_used).filter_map(|question| {
             let key = ObjectRef::new(&*agent.namespace, name(&agent.name, question.id));
             let is_decided = match self.approvals.get(&key.namespace, &key.name) {
                 Some(approval) => decision(&approval, false, is_protected).is_some(),

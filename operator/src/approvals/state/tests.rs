@@ -62,8 +62,15 @@ impl World {
 
     fn reports(&self, used: Option<ApprovalUse>) -> Vec<ObjectRef> {
         let id = ID.to_owned();
-        self.approvals
-            .report(&otter(), POD, &[OpenQuestion { id, used }])
+        self.approvals.report(
+            &otter(),
+            POD,
+            &[OpenQuestion {
+                id,
+                used,
+                code: None,
+            }],
+        )
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
@@ -160,6 +167,7 @@ async fn another_pod_gets_no_decision() {
     let question = OpenQuestion {
         id: ID.to_owned(),
         used: None,
+        code: None,
     };
     world.approvals.report(&otter(), "uid-otter-1", &[question]);
     assert_eq!(world.approvals.decisions_for(&otter(), "uid-otter-1"), []);

@@ -144,7 +144,11 @@ enum State {
     /// The call was decided again and runs; from its intent line on the approval is used.
     Taken,
     /// Kept until the operator has heard it.
-    Used(ApprovalUse),
+    Used {
+        used: ApprovalUse,
+        /// The result of a refused call.
+        code: Option<ResultCode>,
+    },
 }
 
 impl State {
@@ -168,7 +172,7 @@ impl Questions {
             let state = match it.progress {
                 Progress::Open => State::Open { until },
                 Progress::Ended(ending) => State::Ended { ending, until },
-                Progress::Used(used) => State::Used(used),
+                Progress::Used(used) => State::Used { used, code: None },
             };
             self.entries.push(Entry {
                 call: it.call,
@@ -191,7 +195,7 @@ impl Questions {
         self.tidy(now);
         // The latest first.
         let mut found = self.entries.iter().rev().filter(|it| {
-            let is_over = matches!(it.state, State::Taken | State::Used(_));
+            let is_over = matches!(it.state, State::Taken | State::Used { .. });
             !is_over && it.call.tool == tool && it.call.entry == entry
         });
         let found = found.find(|it| digest(&it.call.id) == it.call.digest)?;
@@ -284,7 +288,7 @@ impl Questions {
                 (State::Open { .. } | State::Approved { .. }, Verdict::Withdrawn) => {
                     ended(Ending::Withdrawn(reason()), now)
                 }
-                (State::Ended { .. } | State::Taken | State::Used(_), _) => continue,
+                (State::Ended { .. } | State::Taken | State::Used { .. }, _) => continue,
             };
             entry.state = next;
             if decision.approval.is_some() {
@@ -311,7 +315,7 @@ impl Questions {
                 ending: ending.clone(),
                 left: until.saturating_sub(now),
             },
-            State::Taken | State::Used(_) => Standing::Gone,
+            State::Taken | State::Used { .. } => Standing::Gone,
         }
     }
 
@@ -327,12 +331,13 @@ impl Questions {
         Some(approval)
     }
 
-    /// Notes what became of an approval that was taken.
-    pub fn used(&mut self, id: &str, used: ApprovalUse, now: Duration) {
+    /// Notes what became of an approval that was taken. `code`: the result of a refused call, if it is
+    /// known.
+    pub fn used(&mut self, id: &str, used: ApprovalUse, code: Option<ResultCode>, now: Duration) {
         if let Some(entry) = self.entry(id)
             && matches!(entry.state, State::Taken)
         {
-            entry.state = State::Used(used);
+            entry.state = State::Used { used, code };
         }
         self.tidy(now);
     }
@@ -341,13 +346,16 @@ impl Questions {
     pub fn report(&mut self, now: Duration) -> Vec<OpenQuestion> {
         self.tidy(now);
         let reported = self.entries.iter().filter_map(|entry| {
-            let used = match &entry.state {
-                State::Open { .. } | State::Approved { .. } | State::Taken => None,
-                State::Used(used) => Some(*used),
+            let (used, code) = match &entry.state {
+                State::Open { .. } | State::Approved { .. } | State::Taken => (None, None),
+                State::Used { used, code } => (Some(*used), *code),
                 State::Ended { .. } => return None,
             };
-            let id = entry.call.id.clone();
-            Some(OpenQuestion { id, used })
+            Some(OpenQuestion {
+                id: entry.call.id.clone(),
+                used,
+                code: code.map(|code| code.to_string()),
+            })
         });
         reported.collect()
     }
@@ -361,7 +369,7 @@ impl Questions {
             .filter(|id| !listed.contains(id))
             .collect();
         self.entries.retain(|entry| {
-            let is_used = matches!(entry.state, State::Used(_));
+            let is_used = matches!(entry.state, State::Used { .. });
             !(is_used && over.contains(entry.call.id.as_str()))
         });
     }
@@ -394,7 +402,7 @@ impl Questions {
         }
         let is_over = |it: &Entry| matches!(it.state, State::Ended { until, .. } if until <= now);
         self.entries.retain(|it| !is_over(it));
-        let is_kept = |it: &Entry| matches!(it.state, State::Ended { .. } | State::Used(_));
+        let is_kept = |it: &Entry| matches!(it.state, State::Ended { .. } | State::Used { .. });
         let kept = self.entries.iter().filter(|it| is_kept(it)).count();
         let mut too_many = kept.saturating_sub(MOST_ENDED);
         self.entries.retain(|it| {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ORDER, answered, code, impatient, lines, pending, runs, will_order};
-use crate::support::{Answer, Files, Operator, Wire, decision};
+use crate::support::{Answer, Files, Operator, Wire, decision, until};
 
 /// Changes a decision.
 fn with(decision: &Value, changes: &Value) -> Value {
@@ -170,6 +170,40 @@ async fn an_approved_call_that_is_refused_has_used_its_approval() {
     assert_eq!(code(&world), "rate_limited");
     assert_eq!(world.desk.requests().len(), 1);
     assert_eq!(lines(&world, "intent").len(), 1);
+}
+
+/// Two calls wait, and their rate has one left.
+#[tokio::test]
+async fn the_operator_hears_why_an_approved_call_is_refused() {
+    let operator = Operator::start().await;
+    let edit = |files: &mut Files| {
+        files.tools["tools"][1]["x-toolcrib"]["rules"] = json!([{"digest": "r1:rated",
+            "grant": {"namespace": "pond", "name": "desk"}, "approval": true,
+            "rate": [{"calls": 1, "per_ms": 60_000}]}]);
+    };
+    let world = operator.world(Wire::CHAT, edit).await;
+    for arguments in [ORDER, &ORDER.replace('5', "6")] {
+        let order = world.wire.calls(&[("c1", "desk__order", arguments)]);
+        world.model.will(Answer::json(order));
+    }
+    let running = [runs(&world), runs(&world)];
+    let (first, second) = (operator.asked(1).await, operator.asked(2).await);
+    world.desk.will(Answer::json(json!({})));
+    world.model.will(Answer::json(world.wire.says("done")));
+    world.model.will(Answer::json(world.wire.says("done")));
+    operator.say(&[decision(&first, "Approved"), decision(&second, "Approved")]);
+    for running in running {
+        answered(running).await;
+    }
+    assert_eq!(world.desk.requests().len(), 1);
+    let refused = [first, second]
+        .map(|question| json!({"id": question["id"], "used": "Refused", "code": "rate_limited"}));
+    until("a report of the refusal", || {
+        let reported = operator.reported();
+        let mut reported = reported.as_array().into_iter().flatten();
+        reported.any(|it| refused.contains(it)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
