@@ -89,7 +89,7 @@ mod text;
 mod tools;
 mod turn;
 
-pub use access::approval::ApprovalNeed;
+pub use access::approval::{ApprovalNeed, PendingNeed};
 pub use access::authority::{Authority, LiveTool};
 pub use access::budgets::BudgetCounts;
 pub use access::denial::Denial;
@@ -97,8 +97,7 @@ pub use access::fabricated_calls::fabricated_calls;
 pub use access::partition::{OwnedCall, Partition, partition};
 pub use access::presented::{NameOwner, PresentedTools, RememberedTools};
 pub use access::questions::{
-    Approval, EarlierQuestion, Ending, FoundQuestion, Progress, Questions, Refusal, SETTLED,
-    Standing, WaitingCall,
+    Approval, EarlierQuestion, Ending, Progress, Questions, Refusal, SETTLED, Standing, WaitingCall,
 };
 pub use access::rates::{RateCounts, RuleCounts};
 pub use calls::call::{CallId, ManagedCall, RunnerCall};

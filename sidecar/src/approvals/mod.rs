@@ -122,14 +122,14 @@ impl Approvals {
         self.kept.lock().questions.open_count(self.now())
     }
 
-    /// Finds the question about this call, or asks a new one. Returns its id.
+    /// Finds the question about this call, whatever its need, or asks a new one.
     pub fn meet(
         &self,
         who: LineContext<'_>,
         agent: &AgentFile,
         call: &ManagedCall,
         need: &ApprovalNeed,
-    ) -> Result<String, ToolFailure> {
+    ) -> Result<WaitingCall, ToolFailure> {
         let Some(pod) = self.pod.as_ref().filter(|_| self.has_link()) else {
             return Err(ToolFailure::refused(
                 ResultCode::PermissionDenied,
@@ -145,12 +145,7 @@ impl Approvals {
             self.now(),
         );
         if let Some(found) = found {
-            let id = found.call.id.clone();
-            if !found.is_open || found.call.need.covers(need) {
-                return Ok(id);
-            }
-            // Other rules or policies ask now, and so perhaps other persons.
-            self.end(&mut kept, &id, "other rules or policies ask");
+            return Ok(found.clone());
         }
         if !kept.questions.has_room(self.now()) {
             return Err(ToolFailure::refused(
@@ -162,7 +157,8 @@ impl Approvals {
             ));
         }
         let scrubber = self.current.scrubber();
-        let Asked { question, line } = reviewed.ask(who, need, &scrubber, Timestamp::now())?;
+        let need = need.for_question();
+        let Asked { question, line } = reviewed.ask(who, &need, &scrubber, Timestamp::now())?;
         // Under the lock, so that the line precedes every line of a call that uses the approval.
         self.history.intent(line).map_err(|error| {
             tracing::error!(
@@ -178,19 +174,19 @@ impl Approvals {
                 ),
             )
         })?;
-        let id = question.id.clone();
         let waiting = WaitingCall {
-            id: id.clone(),
+            id: question.id.clone(),
             digest: question.call_digest.clone(),
             tool: question.tool.clone(),
             entry: question.entry.clone(),
-            need: need.clone(),
+            need,
         };
-        kept.questions.open_one(waiting, OPEN_FOR, self.now());
-        kept.unasked.insert(id.clone(), question);
+        kept.questions
+            .open_one(waiting.clone(), OPEN_FOR, self.now());
+        kept.unasked.insert(question.id.clone(), question);
         drop(kept);
         self.report_changed();
-        Ok(id)
+        Ok(waiting)
     }
 
     pub fn standing(&self, id: &str) -> Standing {
@@ -242,16 +238,14 @@ impl Approvals {
 
     /// Ends an open question from this side.
     pub fn withdraw(&self, id: &str, reason: &str) {
-        self.end(&mut self.kept.lock(), id, reason);
-        self.report_changed();
-    }
-
-    fn end(&self, kept: &mut Kept, id: &str, reason: &str) {
+        let mut kept = self.kept.lock();
         let ended = kept.questions.withdraw(id, self.now());
         kept.unasked.remove(id);
         if let Some(call) = ended {
             self.metrics.approval("withdrawn");
             self.record_end(&call, DecisionVerdict::Withdrawn, None, &[], reason);
+            drop(kept);
+            self.report_changed();
         }
     }
 

@@ -1,8 +1,9 @@
-//! The wait of a call for an approval.
+//! The decision on a call for its dispatch, and its wait for an approval.
 //!
-//! A call that needs one is looked at again whenever a decision comes, or the configuration in force or
-//! the windows of its rules change. The wait ends at once when the call may not run any more, or needs no
-//! approval any more.
+//! A call that waits is looked at again whenever a decision comes, or the configuration in force or the
+//! windows of its rules change. The wait ends at once when something that the call needs is taken away, or
+//! when it needs no approval any more. It does not end when a rate or a budget is used up meanwhile: the
+//! call is decided by these after its approval.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use toolcrib_manifest::ApprovalRef;
 use toolcrib_mediation::{
-    ApprovalNeed, BudgetCounts, Denial, Ending, ManagedCall, RateCounts, ResultCode, Standing,
+    ApprovalNeed, Denial, Ending, LiveTool, ManagedCall, PendingNeed, ResultCode, Standing,
     ToolFailure,
 };
 
@@ -24,76 +25,128 @@ use crate::request::caller::Caller;
 const WAIT: Duration = Duration::from_mins(2);
 const LONGEST_WAIT: Duration = Duration::from_mins(10);
 
-/// Waits until the call may be decided for its dispatch. Returns the approval that it uses, if it needs
-/// one: the rest of the way to the intent line must be without a pause.
-pub async fn approved(
-    app: &Arc<App>,
-    caller: &Caller,
-    call: &ManagedCall,
-    waits: &ApprovalWaits,
-) -> Result<Option<TakenApproval>, ToolFailure> {
-    let now = app.current.now();
-    if !now.authority.can_need_approval(call) {
-        return Ok(None);
-    }
-    let (rates, budgets) = (app.rates.counts(), app.budgets.counts());
-    let need = now
-        .authority
-        .approval_need(call, rates, budgets, Timestamp::now())?;
-    match need {
-        None => Ok(None),
-        Some(need) => {
-            let waiting = Waiting {
-                app,
-                caller,
-                call,
-                waits,
-            };
-            waiting.wait(need).await
-        }
-    }
+/// A call that may run now.
+pub struct PermittedCall<'a> {
+    pub call: &'a ManagedCall,
+    /// The configuration that permits it.
+    pub config: Arc<EffectiveConfig>,
+    pub live: LiveTool,
+    /// The approval that it uses.
+    pub approval: Option<TakenApproval>,
 }
 
-/// A call that needs an approval.
-#[derive(Clone, Copy)]
-struct Waiting<'a> {
+/// Decides the call by the configuration and the counts of now, or of the time after its approval. The
+/// rest of the way to the intent line must be without a pause.
+pub async fn permitted<'a>(
+    app: &'a Arc<App>,
+    caller: &'a Caller,
+    call: &'a ManagedCall,
+    waits: &'a ApprovalWaits,
+) -> Result<PermittedCall<'a>, ToolFailure> {
+    let dispatch = Dispatch {
+        app,
+        caller,
+        call,
+        waits,
+    };
+    let mut wait = None;
+    let permitted = dispatch.permitted(&mut wait).await;
+    if let Some(wait) = wait {
+        app.metrics.approval_waited(wait.began.elapsed());
+    }
+    permitted
+}
+
+/// A call on its way to its dispatch.
+#[derive(Clone, Copy, Debug)]
+struct Dispatch<'a> {
     app: &'a Arc<App>,
     caller: &'a Caller,
     call: &'a ManagedCall,
     waits: &'a ApprovalWaits,
 }
 
-impl Waiting<'_> {
-    async fn wait(self, mut need: ApprovalNeed) -> Result<Option<TakenApproval>, ToolFailure> {
+impl<'a> Dispatch<'a> {
+    async fn permitted(
+        self,
+        wait: &mut Option<CallWait<'a>>,
+    ) -> Result<PermittedCall<'a>, ToolFailure> {
+        let (rates, budgets) = (self.app.rates.counts(), self.app.budgets.counts());
+        let mut approval: Option<TakenApproval> = None;
+        loop {
+            let config = self.app.current.now();
+            let (authority, at) = (&config.authority, Timestamp::now());
+            let permitted = match &approval {
+                None => authority.permits(self.call, rates, budgets, at),
+                Some(it) => authority.permits_approved(self.call, it.need(), rates, budgets, at),
+            };
+            match permitted {
+                Ok(live) => {
+                    return Ok(PermittedCall {
+                        call: self.call,
+                        config,
+                        live,
+                        approval,
+                    });
+                }
+                // Not of an approved call.
+                Err(Denial::NeedsApproval { need, .. }) => {
+                    drop(config);
+                    approval = self.approved(&need, wait).await?;
+                }
+                Err(denial) => {
+                    if let Some(approval) = &mut approval {
+                        approval.refused(denial.code());
+                    }
+                    return Err(denial.into());
+                }
+            }
+        }
+    }
+
+    /// Asks for an approval of the call and waits for it. Returns `None` if the call is to be decided
+    /// anew: it may need another approval now, or none.
+    async fn approved(
+        self,
+        need: &ApprovalNeed,
+        wait: &mut Option<CallWait<'a>>,
+    ) -> Result<Option<TakenApproval>, ToolFailure> {
         let approvals = &self.app.approvals;
         let mut decisions = approvals.subscribe();
         let mut changes = self.app.current.subscribe();
-        let mut wait: Option<CallWait<'_>> = None;
+        let who = self.caller.who();
+        let question = approvals.meet(who, &self.caller.agent, self.call, need)?;
+        let id = &question.id;
         loop {
             decisions.mark_unchanged();
             changes.mark_unchanged();
-            let who = self.caller.who();
-            let id = approvals.meet(who, &self.caller.agent, self.call, &need)?;
-            let (approval, left) = match approvals.standing(&id) {
-                Standing::Approved => match approvals.take(&id) {
-                    Some(taken) => {
-                        self.waited(wait.as_ref());
-                        return Ok(Some(taken));
-                    }
-                    None => continue,
-                },
-                Standing::Ended { ending, left } => {
-                    self.waited(wait.as_ref());
-                    return Err(self.ended(ending, left));
+            let now = self.app.current.now();
+            let rates = self.app.rates.counts();
+            let pending =
+                now.authority
+                    .pending_need(self.call, &question.need, rates, Timestamp::now());
+            let pending = pending.inspect_err(|denial| {
+                approvals.withdraw(id, &denial.to_string());
+            })?;
+            let standing = approvals.standing(id);
+            let (approval, left) = match (standing, pending) {
+                (Standing::Ended { ending, left }, _) => return Err(self.ended(ending, left)),
+                // Another call with the same arguments has used the approval.
+                (Standing::Gone, _) => return Ok(None),
+                (Standing::Open { .. } | Standing::Approved, PendingNeed::Other) => {
+                    approvals.withdraw(id, "other rules or policies ask");
+                    return Ok(None);
                 }
-                // Another call with the same arguments has used it.
-                Standing::Gone => continue,
-                Standing::Open { approval, left } => (approval, left),
+                (Standing::Open { .. } | Standing::Approved, PendingNeed::None) => {
+                    approvals.withdraw(id, "the call needs no approval any more");
+                    return Ok(None);
+                }
+                (Standing::Approved, PendingNeed::Asked) => return Ok(approvals.take(id)),
+                (Standing::Open { approval, left }, PendingNeed::Asked) => (approval, left),
             };
             let began = wait
                 .get_or_insert_with(|| self.waits.begin(self.call.id()))
                 .began;
-            let now = self.app.current.now();
             let deadline = self.waits.deadline(began, longest(&now));
             let expires = Instant::now() + left;
             tokio::select! {
@@ -104,41 +157,9 @@ impl Waiting<'_> {
                 () = window_changes(&now) => {}
                 () = tokio::time::sleep_until(expires.into()) => {}
                 () = tokio::time::sleep_until(deadline.into()) => {
-                    self.waited(wait.as_ref());
                     return Err(self.pending(approval, left));
                 }
             }
-            match self.need() {
-                Ok(Some(still)) => need = still,
-                Ok(None) => {
-                    approvals.withdraw(&id, "the call needs no approval any more");
-                    self.waited(wait.as_ref());
-                    return Ok(None);
-                }
-                Err(denial) => {
-                    approvals.withdraw(&id, &denial.to_string());
-                    self.waited(wait.as_ref());
-                    return Err(denial.into());
-                }
-            }
-        }
-    }
-
-    /// Decides the call as if nothing were used of rates and budgets: only what is taken away ends the
-    /// wait.
-    fn need(self) -> Result<Option<ApprovalNeed>, Denial> {
-        let now = self.app.current.now();
-        now.authority.approval_need(
-            self.call,
-            &RateCounts::default(),
-            &BudgetCounts::default(),
-            Timestamp::now(),
-        )
-    }
-
-    fn waited(self, wait: Option<&CallWait<'_>>) {
-        if let Some(wait) = wait {
-            self.app.metrics.approval_waited(wait.began.elapsed());
         }
     }
 

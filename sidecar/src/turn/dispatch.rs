@@ -11,14 +11,13 @@ use jiff::Timestamp;
 use toolcrib_bounds::chain;
 use toolcrib_manifest::BudgetUnit;
 use toolcrib_mediation::{
-    AllowedBy, Certainty, Display, LiveTool, ManagedCall, ResultCode, ToolFailure, ToolOutcome,
+    AllowedBy, Certainty, Display, ManagedCall, ResultCode, ToolFailure, ToolOutcome,
 };
 
-use super::approval::approved;
+use super::approval::{PermittedCall, permitted};
 use super::waits::ApprovalWaits;
 use crate::app::App;
 use crate::approvals::TakenApproval;
-use crate::config::EffectiveConfig;
 use crate::history::line::{escaped, intent};
 use crate::metrics::CallKind;
 use crate::outbound::tools::client::ToolClient;
@@ -48,39 +47,16 @@ pub async fn dispatch(
     waits: &ApprovalWaits,
 ) -> DispatchResult {
     let span = caller.trace.tool(call);
-    let approved = approved(app, caller, call, waits).await;
+    let permitted = permitted(app, caller, call, waits).await;
     // The wait for a person is no latency of the service.
     let began = Instant::now();
-    let now = app.current.now();
-    let max_result_bytes = now
-        .version()
-        .map_or(0, |it| it.catalog.policy().max_tool_result_bytes);
-    let counts = app.rates.counts();
-    let budgets = app.budgets.counts();
-    let permitted = approved.and_then(|mut approval| {
-        let (authority, at) = (&now.authority, Timestamp::now());
-        let live = match &approval {
-            None => authority.permits(call, counts, budgets, at),
-            Some(it) => authority.permits_approved(call, it.need(), counts, budgets, at),
-        };
-        if let (Err(denial), Some(approval)) = (&live, &mut approval) {
-            approval.refused(denial.code());
-        }
-        Ok((live?, approval))
-    });
+    let policy = app.current.now().version().map(|it| it.catalog.policy());
     let allowed_by = permitted
         .as_ref()
         .ok()
-        .and_then(|(live, _)| live.allowed_by().cloned());
+        .and_then(|it| it.live.allowed_by().cloned());
     let ran = match permitted {
-        Ok((live, approval)) => {
-            let permitted = PermittedCall {
-                call,
-                live,
-                approval,
-            };
-            run(app, caller, &now, permitted, timeout).await
-        }
+        Ok(permitted) => run(app, caller, permitted, timeout).await,
         Err(failure) => Err(failure),
     };
     let (outcome, display) = match ran {
@@ -94,7 +70,7 @@ pub async fn dispatch(
         display,
         allowed_by,
         latency: began.elapsed(),
-        max_result_bytes,
+        max_result_bytes: policy.map_or(0, |it| it.max_tool_result_bytes),
     }
 }
 
@@ -103,28 +79,20 @@ pub fn cut_off(app: &App) {
     called(app, CallKind::Failed);
 }
 
-/// A call that may run now.
-struct PermittedCall<'a> {
-    call: &'a ManagedCall,
-    live: LiveTool,
-    /// The approval that it uses.
-    approval: Option<TakenApproval>,
-}
-
 /// Writes the intent line of a permitted call, and sends it.
 async fn run(
     app: &App,
     caller: &Caller,
-    now: &EffectiveConfig,
     permitted: PermittedCall<'_>,
     timeout: Duration,
 ) -> Result<(ToolOutcome, Display), ToolFailure> {
     let PermittedCall {
         call,
+        config,
         live,
         mut approval,
     } = permitted;
-    let version = now
+    let version = config
         .version()
         .map_err(|_| ToolFailure::canceled(call.name()))?;
     let unrecorded = |what: &str, error: &(dyn std::error::Error + 'static)| {

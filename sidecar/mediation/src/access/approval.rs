@@ -5,7 +5,7 @@ use toolcrib_rules::Rule;
 
 use crate::tools::catalog::CatalogTool;
 
-/// Limits the rules that a need names. A person who may approve by one of them is enough.
+/// Limits the rules that a question names. A person who may approve by one of them is enough.
 const MOST_RULES: usize = 32;
 
 /// The approval that a call needs.
@@ -20,6 +20,26 @@ pub struct ApprovalNeed {
     pub by_tier: bool,
 }
 
+/// What has become of the need of a call while it waits for an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingNeed {
+    /// The call runs after the approval for which it waits.
+    Asked,
+    /// Other rules or policies ask now, and so perhaps other persons.
+    Other,
+    None,
+}
+
+impl PendingNeed {
+    pub(crate) fn of(asked: &ApprovalNeed, need: Option<&ApprovalNeed>) -> Self {
+        match need {
+            None => Self::None,
+            Some(need) if asked.covers(need) => Self::Asked,
+            Some(_) => Self::Other,
+        }
+    }
+}
+
 impl ApprovalNeed {
     /// The need of a call that these rules allow; `None`: no approval is needed.
     pub(crate) fn of(tool: &CatalogTool, asking: &[&Rule]) -> Option<Self> {
@@ -28,11 +48,20 @@ impl ApprovalNeed {
             rule: rule.digest().to_owned(),
         };
         let need = Self {
-            rules: asking.iter().take(MOST_RULES).map(rule).collect(),
+            rules: asking.iter().map(rule).collect(),
             policies: tool.tool.extension.approval.clone(),
             by_tier: tool.tier == Tier::Elevated,
         };
         (need != Self::default()).then_some(need)
+    }
+
+    /// The part that a question about the call names.
+    #[must_use]
+    pub fn for_question(&self) -> Self {
+        Self {
+            rules: self.rules.iter().take(MOST_RULES).cloned().collect(),
+            ..self.clone()
+        }
     }
 
     /// Returns whether an approval of a call with this need is one for `other` too. Whichever rule's

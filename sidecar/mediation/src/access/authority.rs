@@ -10,10 +10,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use toolcrib_manifest::{AllowedRules, Budget, BudgetUnit, LinkAllowlist, Tier};
+use toolcrib_manifest::{AllowedRules, Budget, LinkAllowlist};
 use toolcrib_rules::{Coverage, Exhaustion, Rule};
 
-use crate::access::approval::ApprovalNeed;
+use crate::access::approval::{ApprovalNeed, PendingNeed};
 use crate::access::budgets::BudgetCounts;
 use crate::access::denial::Denial;
 use crate::access::rates::RateCounts;
@@ -71,19 +71,10 @@ pub struct LiveTool {
     counted: BTreeSet<String>,
 }
 
-/// What a decision knows of an approval. With [`Approval::Asked`] nothing is counted.
-#[derive(Clone, Copy, Debug)]
-enum Approval<'a> {
-    None,
-    /// A person has approved the call, after an approval was asked as the need says.
-    Given(&'a ApprovalNeed),
-    /// The decision is to find out whether one is needed.
-    Asked,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Check<'a> {
-    approval: Approval<'a>,
+    /// A person has approved the call, after an approval was asked as the need says.
+    approved: Option<&'a ApprovalNeed>,
     rates: &'a RateCounts,
 }
 
@@ -94,8 +85,6 @@ struct Permitted {
     allowed_by: Option<AllowedBy>,
     /// Digests of the rules whose rates count the call.
     counted: BTreeSet<String>,
-    /// Set only with [`Approval::Asked`].
-    need: Option<ApprovalNeed>,
 }
 
 /// The open rules that a call meets.
@@ -145,9 +134,8 @@ impl Authority {
         budgets: &BudgetCounts,
         now: Timestamp,
     ) -> Result<LiveTool, Denial> {
-        let approval = Approval::None;
-        self.decide(call, Check { approval, rates }, budgets, now)
-            .map(|(live, _)| live)
+        let approved = None;
+        self.count(call, Check { approved, rates }, budgets, now)
     }
 
     /// Like [`Self::permits`], for a call that was approved after an approval was asked as `asked`
@@ -160,42 +148,51 @@ impl Authority {
         budgets: &BudgetCounts,
         now: Timestamp,
     ) -> Result<LiveTool, Denial> {
-        let approval = Approval::Given(asked);
-        self.decide(call, Check { approval, rates }, budgets, now)
-            .map(|(live, _)| live)
+        let approved = Some(asked);
+        self.count(call, Check { approved, rates }, budgets, now)
     }
 
-    /// Returns whether the tool's tier, a policy or a rule can ask for an approval of the call.
-    pub fn can_need_approval(&self, call: &ManagedCall) -> bool {
-        let tool = self.allowed.catalog.get(call.name());
-        tool.is_some_and(|tool| {
-            tool.tier == Tier::Elevated
-                || !tool.tool.extension.approval.is_empty()
-                || tool.rules.iter().any(|it| it.rule.needs_approval())
-        })
-    }
-
-    /// Returns the approval that this call needs now; `None`: it may run without one. An error if the
-    /// call would be denied with an approval too. Counts nothing.
-    pub fn approval_need(
+    /// Returns what has become of the need of a call that waits for an approval, which was asked as `asked`
+    /// says. An error: something was taken away, and the call would be denied with the approval too. A
+    /// rate or a budget that is used up takes nothing away: both hold for the call once it is approved.
+    /// Counts nothing.
+    pub fn pending_need(
         &self,
         call: &ManagedCall,
+        asked: &ApprovalNeed,
         rates: &RateCounts,
-        budgets: &BudgetCounts,
         now: Timestamp,
-    ) -> Result<Option<ApprovalNeed>, Denial> {
-        let approval = Approval::Asked;
-        self.decide(call, Check { approval, rates }, budgets, now)
-            .map(|(_, need)| need)
+    ) -> Result<PendingNeed, Denial> {
+        let tool = self.granted(call)?;
+        let need = self.allowed.pending_need(tool, call, asked, rates, now)?;
+        Ok(PendingNeed::of(asked, need.as_ref()))
     }
 
-    fn decide(
+    /// Decides a call, and counts it if it may run.
+    fn count(
         &self,
         call: &ManagedCall,
         check: Check<'_>,
         budgets: &BudgetCounts,
         now: Timestamp,
-    ) -> Result<(LiveTool, Option<ApprovalNeed>), Denial> {
+    ) -> Result<LiveTool, Denial> {
+        let tool = self.granted(call)?;
+        let permit = || self.allowed.permitted(tool, call, check, now);
+        let exhausted = |exhaustion: Exhaustion| Denial::Exhausted {
+            tool: call.name().to_string(),
+            wait: exhaustion.wait(now),
+            exhaustion,
+        };
+        let permitted = budgets.count_call(&self.budgets, now, permit, exhausted)?;
+        Ok(LiveTool {
+            tool: tool.clone(),
+            allowed_by: permitted.allowed_by,
+            counted: permitted.counted,
+        })
+    }
+
+    /// Returns the tool of a call, if a rule still gives it as it was presented.
+    fn granted(&self, call: &ManagedCall) -> Result<&Arc<CatalogTool>, Denial> {
         let tool = || call.name().to_string();
         let catalog = &self.allowed.catalog;
         let Some(live) = catalog.get(call.name()) else {
@@ -212,31 +209,7 @@ impl Authority {
         if live.digest != call.digest() {
             return Err(Denial::Changed { tool: tool() });
         }
-        let permit = || self.allowed.permitted(live, call, check, now);
-        let exhausted = |exhaustion: Exhaustion| Denial::Exhausted {
-            tool: tool(),
-            wait: exhaustion.wait(now),
-            exhaustion,
-        };
-        let Permitted {
-            allowed_by,
-            counted,
-            need,
-        } = match check.approval {
-            Approval::None | Approval::Given(_) => {
-                budgets.count_call(&self.budgets, now, permit, exhausted)?
-            }
-            Approval::Asked => match budgets.exhaustion(BudgetUnit::Calls, &self.budgets, now) {
-                Some(exhaustion) => return Err(exhausted(exhaustion)),
-                None => permit()?,
-            },
-        };
-        let live = LiveTool {
-            tool: live.clone(),
-            allowed_by,
-            counted,
-        };
-        Ok((live, need))
+        Ok(live)
     }
 
     /// The tools that a rule gives, whatever its conditions.
@@ -281,6 +254,18 @@ impl Authority {
             until: self.allowed.next_change(now),
         });
         offer
+    }
+}
+
+impl RulesMet<'_> {
+    /// The denial of the call if no rule allows it. `waits`: for each rule that it meets, the time until
+    /// the rule has room.
+    fn denial(&self, tool: String, waits: &[Option<Duration>]) -> Denial {
+        match waits.iter().flatten().min() {
+            Some(wait) => Denial::RateLimited { tool, wait: *wait },
+            None if self.is_open => Denial::Unmet { tool },
+            None => Denial::Closed { tool },
+        }
     }
 }
 
@@ -334,28 +319,21 @@ impl AllowedCatalog {
         now: Timestamp,
     ) -> Result<Permitted, Denial> {
         let name = || call.name().to_string();
-        let settled = |asking: &[&Rule]| match (ApprovalNeed::of(tool, asking), check.approval) {
-            (None, _) => Ok(None),
-            (Some(need), Approval::Given(asked)) if asked.covers(&need) => Ok(None),
-            (Some(_), Approval::Given(_)) => Err(Denial::OtherApproval { tool: name() }),
-            (Some(need), Approval::None) => Err(Denial::NeedsApproval {
+        let settled = |asking: &[&Rule]| match (ApprovalNeed::of(tool, asking), check.approved) {
+            (None, _) => Ok(()),
+            (Some(need), Some(asked)) if asked.covers(&need) => Ok(()),
+            (Some(_), Some(_)) => Err(Denial::OtherApproval { tool: name() }),
+            (Some(need), None) => Err(Denial::NeedsApproval {
                 tool: name(),
                 need: Box::new(need),
             }),
-            (Some(need), Approval::Asked) => Ok(Some(need)),
         };
         if tool.rules.is_empty() {
-            let need = settled(&[])?;
-            return Ok(Permitted {
-                need,
-                ..Permitted::default()
-            });
+            settled(&[])?;
+            return Ok(Permitted::default());
         }
-        let RulesMet {
-            met,
-            audit,
-            is_open,
-        } = self.rules_met(tool, call, now);
+        let found = self.rules_met(tool, call, now);
+        let RulesMet { met, audit, .. } = &found;
         let permit = |waits: &[Option<Duration>]| {
             let free = met.iter().zip(waits).filter(|(_, wait)| wait.is_none());
             let free: Vec<&Rule> = free.map(|(rule, _)| *rule).collect();
@@ -366,45 +344,75 @@ impl AllowedCatalog {
                 free.as_slice()
             };
             if let Some(rule) = silent.or(free.first()) {
-                return Ok((AllowedBy::of(rule, None), settled(asking)?));
+                settled(asking)?;
+                return Ok(AllowedBy::of(rule, None));
             }
-            let denial = match waits.iter().flatten().min() {
-                Some(wait) => Denial::RateLimited {
-                    tool: name(),
-                    wait: *wait,
-                },
-                None if is_open => Denial::Unmet { tool: name() },
-                None => Denial::Closed { tool: name() },
-            };
-            let Some(rule) = audit else {
+            let denial = found.denial(name(), waits);
+            let Some(rule) = *audit else {
                 return Err(denial);
             };
             let asking: &[&Rule] = match rule.needs_approval() {
                 true => &[rule],
                 false => &[],
             };
+            settled(asking)?;
             // The refusal from when the call was read, unless a rule that allowed the call has been
             // removed since.
             let would_deny = match call.refused_when_read() {
                 Some((code, message)) => (code, message.to_owned()),
                 None => (denial.code(), denial.to_string()),
             };
-            Ok((AllowedBy::of(rule, Some(would_deny)), settled(asking)?))
+            Ok(AllowedBy::of(rule, Some(would_deny)))
         };
         let rated = met.iter().filter(|rule| !rule.rates().is_empty());
         let counted: BTreeSet<String> = rated.map(|rule| rule.digest().to_owned()).collect();
-        let (allowed_by, need) = match (counted.is_empty(), check.approval) {
-            (true, _) => permit(&vec![None; met.len()])?,
-            (false, Approval::Asked) => permit(&check.rates.waits(call.name(), &met, now))?,
-            (false, Approval::None | Approval::Given(_)) => {
-                check.rates.count(call.name(), &met, now, permit)?
-            }
+        let allowed_by = match counted.is_empty() {
+            true => permit(&vec![None; met.len()])?,
+            false => check.rates.count(call.name(), met, now, permit)?,
         };
         Ok(Permitted {
             allowed_by: Some(allowed_by),
             counted,
-            need,
         })
+    }
+
+    /// Returns the need of a call that waits for the approval that was asked. Of what is used of rates, only
+    /// one thing matters: whether a rule that does not ask has room, if it had none when the approval was
+    /// asked.
+    fn pending_need(
+        &self,
+        tool: &CatalogTool,
+        call: &ManagedCall,
+        asked: &ApprovalNeed,
+        rates: &RateCounts,
+        now: Timestamp,
+    ) -> Result<Option<ApprovalNeed>, Denial> {
+        if tool.rules.is_empty() {
+            return Ok(ApprovalNeed::of(tool, &[]));
+        }
+        let found = self.rules_met(tool, call, now);
+        let waits = rates.waits(call.name(), &found.met, now);
+        let (mut asking, mut silent) = (Vec::new(), Vec::new());
+        for (rule, wait) in found.met.iter().zip(&waits) {
+            match rule.needs_approval() {
+                true => asking.push(*rule),
+                false => silent.push(wait),
+            }
+        }
+        let tried_out = found.audit.map(Rule::needs_approval);
+        if tried_out == Some(true) {
+            asking.extend(found.audit);
+        }
+        // Without a rule that asked, the call was to run by one that does not ask.
+        let is_silent = match asked.rules.is_empty() {
+            true => !silent.is_empty() || tried_out == Some(false),
+            false => silent.iter().any(|wait| wait.is_none()),
+        };
+        match (is_silent, asking.is_empty(), tried_out) {
+            (true, _, _) | (false, true, Some(_)) => Ok(ApprovalNeed::of(tool, &[])),
+            (false, false, _) => Ok(ApprovalNeed::of(tool, &asking)),
+            (false, true, None) => Err(found.denial(call.name().to_string(), &waits)),
+        }
     }
 
     /// Finds the open rules that the call meets.

@@ -88,14 +88,6 @@ pub enum Standing {
     Gone,
 }
 
-/// The question about a call.
-#[derive(Clone, Copy, Debug)]
-pub struct FoundQuestion<'a> {
-    pub call: &'a WaitingCall,
-    /// False if it has ended without a call.
-    pub is_open: bool,
-}
-
 /// What an earlier process of this pod left of a question in its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlierQuestion {
@@ -191,7 +183,7 @@ impl Questions {
         entry: &str,
         digest: impl Fn(&str) -> String,
         now: Duration,
-    ) -> Option<FoundQuestion<'_>> {
+    ) -> Option<&WaitingCall> {
         self.tidy(now);
         // The latest first.
         let mut found = self.entries.iter().rev().filter(|it| {
@@ -199,10 +191,7 @@ impl Questions {
             !is_over && it.call.tool == tool && it.call.entry == entry
         });
         let found = found.find(|it| digest(&it.call.id) == it.call.digest)?;
-        Some(FoundQuestion {
-            call: &found.call,
-            is_open: found.state.is_open(),
-        })
+        Some(&found.call)
     }
 
     /// Returns whether another question may be asked.

@@ -3,6 +3,7 @@
 mod hostile;
 mod kills;
 mod native;
+mod rates;
 mod restarts;
 mod turns;
 
