@@ -43,7 +43,7 @@ impl<'a> Line<'a> {
         fn of<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, UnreadLine> {
             serde_json::from_slice(text).map_err(|_| UnreadLine::Broken)
         }
-        match &*kind(text)? {
+        match &*Self::kind(text)? {
             "start" => of(text).map(Line::Start),
             "model_call" => of(text).map(Line::ModelCall),
             "question" => of(text).map(Line::Question),
@@ -54,24 +54,25 @@ impl<'a> Line<'a> {
             _ => Err(UnreadLine::OtherKind),
         }
     }
-}
 
-fn kind(text: &[u8]) -> Result<Cow<'_, str>, UnreadLine> {
-    #[derive(Deserialize)]
-    struct Kind<'a> {
-        #[serde(borrow, default)]
-        kind: Cow<'a, str>,
+    /// Reads the kind of a line, and nothing else of a line that the mediator wrote.
+    pub fn kind(text: &'a [u8]) -> Result<Cow<'a, str>, UnreadLine> {
+        #[derive(Deserialize)]
+        struct Kind<'k> {
+            #[serde(borrow, default)]
+            kind: Cow<'k, str>,
+        }
+        // The mediator writes the kind first, so most lines are not read twice.
+        if let Some(rest) = text.strip_prefix(br#"{"kind":""#)
+            && let Some(end) = rest.iter().take(32).position(|byte| *byte == b'"')
+            && let Ok(kind) = std::str::from_utf8(&rest[..end])
+            && !kind.contains('\\')
+        {
+            return Ok(kind.into());
+        }
+        let read: Kind<'_> = serde_json::from_slice(text).map_err(|_| UnreadLine::Broken)?;
+        Ok(read.kind)
     }
-    // The mediator writes the kind first, so most lines are not read twice.
-    if let Some(rest) = text.strip_prefix(br#"{"kind":""#)
-        && let Some(end) = rest.iter().take(32).position(|byte| *byte == b'"')
-        && let Ok(kind) = std::str::from_utf8(&rest[..end])
-        && !kind.contains('\\')
-    {
-        return Ok(kind.into());
-    }
-    let read: Kind<'_> = serde_json::from_slice(text).map_err(|_| UnreadLine::Broken)?;
-    Ok(read.kind)
 }
 
 /// The first line that a process of the mediator writes. It begins a chain.

@@ -10,6 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use memchr::memmem;
+use toolcrib_dialect::json;
 use toolcrib_manifest::{ApprovalUse, AskingRule, Question, Tier};
 use toolcrib_mediation::{ApprovalNeed, EarlierQuestion, Ending, Progress, SETTLED, WaitingCall};
 use toolcrib_record::{DecisionLine, DecisionVerdict, IntentLine, Line, QuestionLine, TurnLine};
@@ -33,8 +35,16 @@ struct Found {
     progress: Progress,
     /// Time of a decision.
     decided_at: Timestamp,
-    /// Id of the call that used the approval, as long as its result is not known.
-    call_id: Option<String>,
+    /// The call that used the approval, as long as its result is not known.
+    sent: Option<SentCall>,
+}
+
+/// A call that was sent.
+#[derive(Debug)]
+struct SentCall {
+    id: String,
+    /// Beginning of the line that has its result.
+    turn: String,
 }
 
 #[derive(Debug, Default)]
@@ -58,8 +68,11 @@ pub(super) fn read(dir: &Path, pod: &str, now: Timestamp) -> io::Result<Earlier>
         if !file.metadata()?.is_file() {
             continue;
         }
-        for line in BufReader::new(file).split(b'\n') {
-            reading.line(&line?, pod);
+        let mut file = BufReader::new(file);
+        let mut line = Vec::new();
+        while file.read_until(b'\n', &mut line)? > 0 {
+            reading.line(line.trim_ascii_end(), pod);
+            line.clear();
         }
     }
     Ok(reading.end(now))
@@ -67,9 +80,7 @@ pub(super) fn read(dir: &Path, pod: &str, now: Timestamp) -> io::Result<Earlier>
 
 impl Reading {
     fn line(&mut self, line: &[u8], pod: &str) {
-        // Lines of finished requests are long; few of them have the call of an approval.
-        let is_turn = line.starts_with(br#"{"kind":"turn""#);
-        if is_turn && !self.found.values().any(|it| it.call_id.is_some()) {
+        if !self.concerns(line) {
             return;
         }
         // Err: half a line of a killed process, whose call was not sent.
@@ -82,6 +93,21 @@ impl Reading {
             Ok(Line::Turn(line)) => self.turn(&line),
             Ok(Line::Question(_) | Line::Start(_) | Line::ModelCall(_) | Line::Gap(_)) | Err(_) => {
             }
+        }
+    }
+
+    /// Returns whether a line can tell of a question. Most lines cannot, and some are long, so this parses
+    /// none that the mediator wrote.
+    fn concerns(&self, line: &[u8]) -> bool {
+        match Line::kind(line).as_deref() {
+            Ok("question" | "decision") => true,
+            // The arguments of a call can have this text, too.
+            Ok("intent") => memmem::find(line, br#""approval":"#).is_some(),
+            Ok("turn") => {
+                let mut sent = self.found.values().filter_map(|it| it.sent.as_ref());
+                sent.any(|sent| line.starts_with(sent.turn.as_bytes()))
+            }
+            Ok(_) | Err(_) => false,
         }
     }
 
@@ -127,7 +153,7 @@ impl Reading {
             expires_at,
             progress: Progress::Open,
             decided_at: asked_at,
-            call_id: None,
+            sent: None,
         };
         self.found.insert(found.call.id.clone(), found);
         if self.found.len() > MOST {
@@ -166,16 +192,22 @@ impl Reading {
         };
         if let Some(found) = self.found.get_mut(&approval.question) {
             found.progress = Progress::Used(ApprovalUse::Unknown);
-            found.call_id = line.call_id.as_deref().map(str::to_owned);
+            found.sent = line.call_id.as_deref().map(|id| SentCall {
+                id: id.to_owned(),
+                turn: turn_of(&line.request_id),
+            });
         }
     }
 
     fn turn(&mut self, line: &TurnLine<'_>) {
         for call in line.tool_trace.iter().flat_map(|round| &round.tool_calls) {
             let mut found = self.found.values_mut();
-            let is_it = |it: &&mut Found| it.call_id.as_ref() == Some(&call.call_id);
+            let is_it = |it: &&mut Found| {
+                let sent = it.sent.as_ref();
+                sent.is_some_and(|sent| sent.id == call.call_id)
+            };
             if let Some(found) = found.find(is_it) {
-                found.call_id = None;
+                found.sent = None;
                 found.progress = Progress::Used(match call.error_code() {
                     None => ApprovalUse::Succeeded,
                     Some(_) => ApprovalUse::Failed,
@@ -222,6 +254,14 @@ impl Reading {
     }
 }
 
+/// The beginning of the line of a finished request.
+fn turn_of(request_id: &str) -> String {
+    format!(
+        r#"{{"kind":"turn","request_id":{}"#,
+        json::quote(request_id)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -263,10 +303,58 @@ mod tests {
                 "round_usage": {"prompt_tokens": 0, "completion_tokens": 0}}]})
     }
 
+    /// The line as the mediator writes it.
+    fn written(line: &Value) -> String {
+        let line = line.to_string();
+        serde_json::to_string(&Line::parse(line.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_lines_about_questions_are_parsed() {
+        let mut reading = Reading::default();
+        for line in [
+            question("q", POD, "2026-11-27T11:00:00Z"),
+            intent("q", "r-1-0"),
+        ] {
+            assert!(reading.concerns(written(&line).as_bytes()), "{line}");
+            reading.line(written(&line).as_bytes(), POD);
+        }
+        let check = |reading: &Reading, line: &Value, concerns: bool| {
+            assert_eq!(
+                reading.concerns(written(line).as_bytes()),
+                concerns,
+                "{line}"
+            );
+        };
+        check(&reading, &decision("q", "denied"), true);
+        let mut other = intent("q", "r-1-1");
+        other.as_object_mut().unwrap().remove("approval");
+        check(&reading, &other, false);
+        let result = turn(&[("r-1-0", json!({"ok": true}))]);
+        let mut another = result.clone();
+        another["request_id"] = json!("r2");
+        check(&reading, &another, false);
+        check(&reading, &result, true);
+        reading.line(written(&result).as_bytes(), POD);
+        check(&reading, &result, false);
+        let start = json!({"kind": "start", "version": 1, "pod": "otter-0",
+            "timestamp": "2026-11-27T10:00:00Z"});
+        check(&reading, &start, false);
+        // A line of another program, and half a line.
+        for text in [r#"{"level":"info"}"#, r#"{"kind":"que"#, ""] {
+            assert!(!reading.concerns(text.as_bytes()), "{text}");
+        }
+    }
+
     /// Id, progress and seconds left of each question that was found.
     fn found(rotated: &[Value], current: &[Value], now: &str) -> Vec<(String, Progress, u64)> {
         let dir = tempfile::tempdir().unwrap();
-        let text = |lines: &[Value]| lines.iter().map(|it| format!("{it}\n")).collect::<String>();
+        let text = |lines: &[Value]| {
+            lines
+                .iter()
+                .map(|it| written(it) + "\n")
+                .collect::<String>()
+        };
         std::fs::write(dir.path().join(ROTATED_NAME), text(rotated)).unwrap();
         // Half a line of a killed process.
         std::fs::write(
