@@ -108,6 +108,27 @@ pub enum DecisionVerdict {
     Refused,
 }
 
+impl DecisionVerdict {
+    pub const ALL: [Self; 5] = [
+        Self::Approved,
+        Self::Denied,
+        Self::Expired,
+        Self::Withdrawn,
+        Self::Refused,
+    ];
+
+    /// The word in a line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// A ToolApproval in the agent's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -128,4 +149,17 @@ pub struct UsedApproval {
     /// Usernames of the persons who decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decided_by: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_has_the_word_of_its_line() {
+        for verdict in DecisionVerdict::ALL {
+            let written = serde_json::to_value(verdict).unwrap();
+            assert_eq!(written, verdict.word());
+        }
+    }
 }

@@ -470,6 +470,24 @@ fn a_yes_is_over_with_its_question() {
 }
 
 #[test]
+fn a_question_whose_time_is_up_is_told_once() {
+    let mut questions = Questions::default();
+    questions.open_one(waiting("a", 1), HOUR, SECOND);
+    questions.open_one(waiting("b", 2), HOUR, HOUR);
+    assert_eq!(questions.take_expired(HOUR), []);
+    // Another look is first to see it.
+    let over = HOUR + SECOND;
+    assert_eq!(questions.report(over).len(), 1);
+    assert_eq!(questions.take_expired(over), [waiting("a", 1)]);
+    assert_eq!(questions.take_expired(over), []);
+    // A decision and a use are no expiry.
+    questions.decide(&[decision("b", 2, Verdict::Approved)], over);
+    questions.take("b", over).unwrap();
+    questions.used("b", ApprovalUse::Succeeded, over);
+    assert_eq!(questions.take_expired(HOUR * 3), []);
+}
+
+#[test]
 fn a_used_approval_is_reported_until_the_operator_has_heard_it() {
     let mut questions = Questions::default();
     questions.open_one(waiting("a", 1), HOUR, SECOND);

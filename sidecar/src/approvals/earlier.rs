@@ -223,9 +223,6 @@ impl Reading {
         let mut earlier = Vec::new();
         for it in found {
             let (progress, until) = match it.progress {
-                Progress::Open if it.expires_at <= now => {
-                    (Progress::Ended(Ending::Expired), it.expires_at + SETTLED)
-                }
                 Progress::Open => {
                     requests.insert(it.call.id.clone(), it.question);
                     (Progress::Open, it.expires_at)
@@ -241,7 +238,7 @@ impl Reading {
             };
             // A clock that was set back does not keep a question open for longer.
             let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-            if left.is_zero() && !matches!(progress, Progress::Used(_)) {
+            if left.is_zero() && matches!(progress, Progress::Ended(_)) {
                 continue;
             }
             earlier.push(EarlierQuestion {
@@ -389,9 +386,11 @@ mod tests {
             question("denied", POD, SOON),
             question("withdrawn", POD, SOON),
             question("expired", POD, "2026-11-27T10:15:00Z"),
+            question("over", POD, "2026-11-27T10:10:00Z"),
             decision("approved", "approved"),
             decision("denied", "denied"),
             decision("withdrawn", "withdrawn"),
+            decision("over", "expired"),
             intent("used", "r-1-0"),
             intent("unknown", "r-1-1"),
             intent("failed", "r-1-2"),
@@ -411,13 +410,17 @@ mod tests {
             ("unknown", Progress::Used(ApprovalUse::Unknown), 2400),
             ("failed", Progress::Used(ApprovalUse::Failed), 2400),
             ("denied", denied, 300),
-            ("expired", Progress::Ended(Ending::Expired), 600),
+            // Nobody has written its end yet.
+            ("expired", Progress::Open, 0),
+            ("over", Progress::Ended(Ending::Expired), 300),
         ];
         let expected = expected.map(|(id, progress, left)| (id.to_owned(), progress, left));
         assert_eq!(found(&rotated, &current, "2026-11-27T10:20:00Z"), expected);
         // A clock that was set back by a day; hours later.
         let back = found(&rotated[..1], &[], "2026-11-26T10:00:00Z");
         assert_eq!(back, [("open".to_owned(), Progress::Open, 3600)]);
-        assert_eq!(found(&rotated, &current, "2026-11-27T13:00:00Z"), []);
+        let over = found(&rotated, &current, "2026-11-27T13:00:00Z");
+        let unended = ["open", "approved", "expired"];
+        assert_eq!(over, unended.map(|id| (id.to_owned(), Progress::Open, 0)));
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use toolcrib_bounds::chain;
 use toolcrib_manifest::{
@@ -63,6 +63,26 @@ pub struct Approvals {
 pub struct Pod {
     pub name: String,
     pub uid: Arc<str>,
+}
+
+/// The end of a question, or its approval.
+struct End<'a> {
+    verdict: DecisionVerdict,
+    approval: Option<ApprovalName>,
+    decided_by: &'a [String],
+    reason: &'a str,
+}
+
+impl<'a> End<'a> {
+    /// An end without a person.
+    fn new(verdict: DecisionVerdict, reason: &'a str) -> Self {
+        Self {
+            verdict,
+            approval: None,
+            decided_by: &[],
+            reason,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +139,7 @@ impl Approvals {
 
     /// Number of questions that wait for a decision or a call.
     pub fn open_count(&self) -> usize {
-        self.kept.lock().questions.open_count(self.now())
+        self.lock().questions.open_count(self.now())
     }
 
     /// Finds the question about this call, whatever its need, or asks a new one.
@@ -137,7 +157,7 @@ impl Approvals {
             ));
         };
         let reviewed = ReviewedCall::new(call, agent, &pod.uid)?;
-        let mut kept = self.kept.lock();
+        let mut kept = self.lock();
         let found = kept.questions.find(
             call.name(),
             call.digest(),
@@ -190,31 +210,31 @@ impl Approvals {
     }
 
     pub fn standing(&self, id: &str) -> Standing {
-        self.kept.lock().questions.standing(id, self.now())
+        self.lock().questions.standing(id, self.now())
     }
 
     /// Gives out the approval of a question, once.
     pub fn take(self: &Arc<Self>, id: &str) -> Option<TakenApproval> {
-        let approval = self.kept.lock().questions.take(id, self.now())?;
+        let approval = self.lock().questions.take(id, self.now())?;
         Some(TakenApproval::new(self, id, approval))
     }
 
     /// The questions that the operator has to be asked, at most `most`, without those `but`.
     pub fn unasked(&self, most: usize, but: impl Fn(&str) -> bool) -> Vec<Question> {
         self.forget_unasked();
-        let kept = self.kept.lock();
+        let kept = self.lock();
         let unasked = kept.unasked.values().filter(|it| !but(&it.id));
         unasked.take(most).cloned().collect()
     }
 
     pub fn is_unasked(&self, id: &str) -> bool {
         self.forget_unasked();
-        self.kept.lock().unasked.contains_key(id)
+        self.lock().unasked.contains_key(id)
     }
 
     /// Takes the operator's answer to a question.
     pub fn asked(&self, id: &str, answer: QuestionAnswer) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.lock();
         if kept.unasked.remove(id).is_none() {
             return;
         }
@@ -227,8 +247,7 @@ impl Approvals {
                     message: message.clone(),
                 });
                 if let Some(call) = kept.questions.end(id, ending, self.now()) {
-                    self.metrics.approval("refused");
-                    self.record_end(&call, DecisionVerdict::Refused, None, &[], &message);
+                    self.record_end(&call, End::new(DecisionVerdict::Refused, &message));
                 }
             }
         }
@@ -238,12 +257,11 @@ impl Approvals {
 
     /// Ends an open question from this side.
     pub fn withdraw(&self, id: &str, reason: &str) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.lock();
         let ended = kept.questions.withdraw(id, self.now());
         kept.unasked.remove(id);
         if let Some(call) = ended {
-            self.metrics.approval("withdrawn");
-            self.record_end(&call, DecisionVerdict::Withdrawn, None, &[], reason);
+            self.record_end(&call, End::new(DecisionVerdict::Withdrawn, reason));
             drop(kept);
             self.report_changed();
         }
@@ -251,28 +269,32 @@ impl Approvals {
 
     /// The questions for the link's report.
     pub fn report(&self) -> Vec<OpenQuestion> {
-        self.kept.lock().questions.report(self.now())
+        self.lock().questions.report(self.now())
     }
 
     /// Takes the decisions of the link's answer to a report.
     pub fn learn(&self, reported: &[OpenQuestion], decisions: &[Decision]) {
-        let mut kept = self.kept.lock();
+        let mut kept = self.lock();
         let taken = kept.questions.decide(decisions, self.now());
         for (call, decision) in &taken {
             kept.unasked.remove(&call.id);
-            let (verdict, word) = match decision.verdict {
-                Verdict::Approved => (DecisionVerdict::Approved, "approved"),
-                Verdict::Denied => (DecisionVerdict::Denied, "denied"),
-                Verdict::Expired => (DecisionVerdict::Expired, "expired"),
-                Verdict::Withdrawn => (DecisionVerdict::Withdrawn, "withdrawn"),
+            let verdict = match decision.verdict {
+                Verdict::Approved => DecisionVerdict::Approved,
+                Verdict::Denied => DecisionVerdict::Denied,
+                Verdict::Expired => DecisionVerdict::Expired,
+                Verdict::Withdrawn => DecisionVerdict::Withdrawn,
             };
-            self.metrics.approval(word);
             let approval = decision.approval.as_ref().map(|it| ApprovalName {
                 name: it.name.clone(),
                 uid: it.uid.clone(),
             });
             let reason = toolcrib_bounds::cut(&decision.reason, LONGEST_REASON);
-            self.record_end(call, verdict, approval, &decision.decided_by, &reason);
+            let end = End {
+                approval,
+                decided_by: &decision.decided_by,
+                ..End::new(verdict, &reason)
+            };
+            self.record_end(call, end);
         }
         kept.questions.acknowledged(reported, decisions);
         drop(kept);
@@ -282,20 +304,30 @@ impl Approvals {
     }
 
     fn used(&self, id: &str, used: ApprovalUse, code: Option<ResultCode>) {
-        self.kept.lock().questions.used(id, used, code, self.now());
+        self.lock().questions.used(id, used, code, self.now());
         self.report_changed();
     }
 
-    /// Writes the line of a question's end. Without it a restart opens the question again, so an error is
-    /// only logged.
-    fn record_end(
-        &self,
-        call: &WaitingCall,
-        verdict: DecisionVerdict,
-        approval: Option<ApprovalName>,
-        decided_by: &[String],
-        reason: &str,
-    ) {
+    /// Locks the questions, and writes the ends of those whose time is up.
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        let mut kept = self.kept.lock();
+        for call in kept.questions.take_expired(self.now()) {
+            kept.unasked.remove(&call.id);
+            self.record_end(&call, End::new(DecisionVerdict::Expired, ""));
+        }
+        kept
+    }
+
+    /// Counts the end of a question, or its approval, and writes its line. Without the line a restart opens
+    /// the question again, so an error is only logged.
+    fn record_end(&self, call: &WaitingCall, end: End<'_>) {
+        let End {
+            verdict,
+            approval,
+            decided_by,
+            reason,
+        } = end;
+        self.metrics.decided(verdict);
         let line = Line::Decision(DecisionLine {
             pod: self.pod.as_ref().map_or("", |pod| &pod.name).into(),
             pod_uid: self.pod.as_ref().map(|pod| (&*pod.uid).into()),
@@ -328,7 +360,7 @@ impl Approvals {
     /// Forgets the requests of questions that are not open any more.
     fn forget_unasked(&self) {
         let now = self.now();
-        let Kept { questions, unasked } = &mut *self.kept.lock();
+        let Kept { questions, unasked } = &mut *self.lock();
         unasked.retain(|id, _| matches!(questions.standing(id, now), Standing::Open { .. }));
     }
 

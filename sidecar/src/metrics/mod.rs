@@ -19,6 +19,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use toolcrib_record::DecisionVerdict;
 
 use labels::{
     CodeLabels, DecisionLabels, DialectLabels, FeedLabels, KeyLabels, KindLabels, ModelLabels,
@@ -356,8 +357,9 @@ impl Metrics {
         self.usage.tokens(prompt, completion);
     }
 
-    /// Counts a decision; `decision` is a word of a closed list.
-    pub fn approval(&self, decision: &'static str) {
+    /// Counts the end of a question, or its approval.
+    pub fn decided(&self, verdict: DecisionVerdict) {
+        let decision = verdict.word();
         self.approvals
             .get_or_create(&DecisionLabels { decision })
             .inc();

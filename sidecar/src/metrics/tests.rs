@@ -34,6 +34,12 @@ fn filled() -> String {
 }
 
 #[test]
+fn every_verdict_of_the_record_is_counted_under_its_word() {
+    let words = DecisionVerdict::ALL.map(DecisionVerdict::word);
+    assert_eq!(table::DECISIONS, words);
+}
+
+#[test]
 fn a_scrape_has_exactly_the_metrics_of_the_table() {
     let text = filled();
     for row in ROWS {

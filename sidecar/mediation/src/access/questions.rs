@@ -93,7 +93,8 @@ pub enum Standing {
 pub struct EarlierQuestion {
     pub call: WaitingCall,
     pub progress: Progress,
-    /// Time until the question expires; for a denied or expired one, until it is asked about anew.
+    /// Time until the question expires, zero if it is over; for a denied or expired one, until it is asked
+    /// about anew.
     pub left: Duration,
 }
 
@@ -110,6 +111,8 @@ pub enum Progress {
 pub struct Questions {
     /// In the order in which they were asked.
     entries: Vec<Entry>,
+    /// The questions whose time was up since [`Questions::take_expired`].
+    expired: Vec<WaitingCall>,
 }
 
 #[derive(Debug)]
@@ -331,6 +334,12 @@ impl Questions {
         self.tidy(now);
     }
 
+    /// Returns each question whose time is up, once.
+    pub fn take_expired(&mut self, now: Duration) -> Vec<WaitingCall> {
+        self.tidy(now);
+        std::mem::take(&mut self.expired)
+    }
+
     /// The questions for a report.
     pub fn report(&mut self, now: Duration) -> Vec<OpenQuestion> {
         self.tidy(now);
@@ -387,6 +396,7 @@ impl Questions {
                 let until = until.saturating_add(SETTLED);
                 let ending = Ending::Expired;
                 entry.state = State::Ended { ending, until };
+                self.expired.push(entry.call.clone());
             }
         }
         let is_over = |it: &Entry| matches!(it.state, State::Ended { until, .. } if until <= now);

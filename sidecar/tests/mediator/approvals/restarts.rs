@@ -1,5 +1,6 @@
 //! Questions over a restart of the mediator's container.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use toolcrib_sidecar::app::Limits;
 
@@ -69,6 +70,40 @@ async fn a_denied_call_is_denied_after_a_restart() {
     will_order(&world, ORDER);
     world.chat().await;
     assert_eq!(code(&world), "approval_denied");
+    assert_eq!(world.desk.connections(), 0);
+    assert_eq!(operator.questions().len(), 1);
+}
+
+/// Its time was up while the mediator did not run. The record has its end, once.
+#[tokio::test]
+async fn a_question_that_expired_is_recorded_and_counted() {
+    let operator = Operator::start().await;
+    let world = impatient(&operator).await;
+    let question = pending(&operator, &world, ORDER).await;
+    let path = world.history.path().join("history.jsonl");
+    let record = std::fs::read_to_string(&path).unwrap();
+    let expires_at = lines(&world, "question")[0]["expires_at"].clone();
+    let past = (Timestamp::now() - SignedDuration::from_secs(1)).to_string();
+    std::fs::write(&path, record.replace(expires_at.as_str().unwrap(), &past)).unwrap();
+    let mut world = world;
+    for counted in [1, 0] {
+        world = restart(&operator, world).await;
+        operator.decide(&question, "Approved");
+        operator.is_heard(&world).await;
+        will_order(&world, ORDER);
+        world.chat().await;
+        assert_eq!(code(&world), "approval_denied");
+        let ends = lines(&world, "decision");
+        let [end] = &ends[..] else { panic!("{ends:?}") };
+        assert_eq!(
+            (&end["verdict"], &end["question"]),
+            (&json!("expired"), &question["id"])
+        );
+        let metrics = world.metrics().await;
+        let counted =
+            format!(r#"toolcrib_mediator_approvals_total{{decision="expired"}} {counted}"#);
+        assert!(metrics.contains(&counted), "{metrics}");
+    }
     assert_eq!(world.desk.connections(), 0);
     assert_eq!(operator.questions().len(), 1);
 }
