@@ -74,11 +74,10 @@ impl Asker {
         while self.approvals.is_unasked(&question.id) {
             match self.post(&question).await {
                 Ok(answer) => self.approvals.asked(&question.id, answer),
-                // An operator of an earlier release.
-                Err(AskError::Operator(OperatorError::Status(404 | 405))) => {
+                Err(AskError::Operator(OperatorError::Status(status @ (400 | 404 | 405 | 413)))) => {
                     let answer = QuestionAnswer::Refused {
                         why: QuestionRefusal::NotGranted,
-                        message: "the operator takes no questions about calls".to_owned(),
+                        message: not_taken(status).to_owned(),
                     };
                     self.approvals.asked(&question.id, answer);
                 }
@@ -109,5 +108,14 @@ impl Asker {
         };
         let answer = self.operator.post(config, request).await?;
         serde_json::from_slice(&answer).map_err(AskError::Answer)
+    }
+}
+
+/// The message about an operator of another release, which gives the same answer however often it is
+/// asked.
+fn not_taken(status: u16) -> &'static str {
+    match status {
+        400 | 413 => "the operator cannot read the question about this call",
+        _ => "the operator takes no questions about calls",
     }
 }

@@ -350,6 +350,22 @@ async fn a_question_is_repeated_until_the_operator_answers() {
 }
 
 #[tokio::test]
+async fn a_question_that_the_operator_never_takes_is_over_at_once() {
+    for (status, why) in [(400, "cannot read"), (404, "takes no questions")] {
+        let operator = Operator::start().await;
+        operator.fail(&[status]);
+        let world = operator.world(Wire::CHAT, |_| {}).await;
+        will_order(&world, ORDER);
+        world.chat().await;
+        assert_eq!(code(&world), "permission_denied");
+        let message = world.result()["error"]["message"].to_string();
+        assert!(message.contains(why), "{message}");
+        assert_eq!(operator.questions(), Vec::<serde_json::Value>::new());
+        assert_eq!(world.desk.connections(), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_rule_asks_for_the_calls_that_meet_it() {
     let operator = Operator::start().await;
     let rules = json!([
