@@ -197,7 +197,7 @@ async fn run(app: Arc<App>, mut request: Call, to_client: mpsc::Sender<Part>) {
         }
         Some(StopReason::RunnerGone) => (HUNG_UP, None),
         Some(why) => {
-            let refusal = refusal(why, &request.id);
+            let refusal = refusal(why, !is_unsent, &request.id);
             let (status, body) = (refusal.status, refusal.body());
             (status.as_u16(), Some(CallResponse { status, body }))
         }
@@ -250,11 +250,11 @@ fn code(why: &StopReason) -> &'static str {
     }
 }
 
-fn refusal(why: &StopReason, id: &Raw) -> Refusal {
+fn refusal(why: &StopReason, may_have_run: bool, id: &Raw) -> Refusal {
     let refusal = match why {
         StopReason::RunnerGone | StopReason::Cancelled | StopReason::Late => {
             let fault = Fault {
-                data: Some(json!({"code": code(why), "mayHaveRun": true})),
+                data: Some(json!({"code": code(why), "mayHaveRun": may_have_run})),
                 ..Fault::new(NOT_SERVED, "the call was cancelled")
             };
             Refusal::new(StatusCode::OK, fault)

@@ -1,6 +1,6 @@
 //! Calls over MCP that wait for an approval.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::lines;
 use crate::support::native::{Events, read};
@@ -23,7 +23,7 @@ async fn a_call_waits_and_answers_with_a_document() {
     operator.decide(&question, "Approved");
     let response = within("the call", call).await.unwrap().unwrap();
     assert_eq!(response.headers()["content-type"], "application/json");
-    let answer: serde_json::Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    let answer: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
     assert!(!read(&answer["result"]).1, "{answer}");
     assert_eq!(world.desk.requests().len(), 1);
     assert_eq!(lines(&world, "question")[0]["path"], "native");
@@ -70,8 +70,9 @@ async fn a_cancelled_call_leaves_its_question_open_and_did_not_run() {
         .await
         .unwrap();
     let response = within("the call", call).await.unwrap().unwrap();
-    let answer = response.text().await.unwrap();
-    assert!(answer.contains("cancelled"), "{answer}");
+    let answer: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    let data = json!({"code": "canceled", "mayHaveRun": false});
+    assert_eq!(answer["error"]["data"], data, "{answer}");
     world.turn_is_recorded().await;
     let turn = &lines(&world, "turn")[0];
     let call = &turn["tool_trace"][0]["tool_calls"][0];
