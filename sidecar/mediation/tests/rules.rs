@@ -504,6 +504,30 @@ fn a_pinned_argument_in_another_case_is_refused() {
 }
 
 #[test]
+fn arguments_that_met_a_rule_are_not_parsed_again_at_the_dispatch() {
+    let bytes = |when: &str| {
+        let rule = json!({"digest": "r1:note", "grant": {"namespace": "pond", "name": "g"},
+            "arguments": {"properties": {"note": {"minLength": 1}}},
+            "when": [{"expression": when, "message": "m"}]});
+        let authority = load(&ruled(&json!([rule])));
+        let arguments = json!({"account": "A-1", "amount": 1, "note": "n".repeat(60_000)});
+        let call = read(&authority, support::NOW, &arguments).unwrap();
+        let (rates, budgets) = (RateCounts::default(), BudgetCounts::default());
+        let used = allocation_counter::measure(|| {
+            authority
+                .permits(&call, &rates, &budgets, support::NOW)
+                .unwrap();
+        });
+        used.bytes_total
+    };
+    let once = bytes("args.note.size() > 5");
+    assert!(once < 10_000, "{once}");
+    // Its condition can change with the time.
+    let again = bytes("args.note.size() > 5 && now < timestamp('2027-01-01T00:00:00Z')");
+    assert!(again > 60_000, "{again}");
+}
+
+#[test]
 fn a_direct_call_is_read_by_the_same_rules() {
     let file = rules(&[SMALL, PINNED]);
     let authority = load(&file);

@@ -45,6 +45,7 @@ pub const COUNTED_ELEMENTS: u64 = 50;
 #[derive(Clone, Debug)]
 pub struct Expression {
     root: Node,
+    reads_now: bool,
     arguments: Vec<String>,
     patterns: Vec<String>,
 }
@@ -90,6 +91,11 @@ impl Expression {
     /// The top-level arguments that it reads, sorted.
     pub fn arguments(&self) -> &[String] {
         &self.arguments
+    }
+
+    /// Returns whether it reads the time. Otherwise it is true or not of the same call for ever.
+    pub fn reads_now(&self) -> bool {
+        self.reads_now
     }
 
     /// The patterns of `matches`, in the order of their numbers.

@@ -149,6 +149,10 @@ impl Node {
             .try_for_each(|part| part.find_arguments(found))
     }
 
+    pub(super) fn reads_now(&self) -> bool {
+        matches!(self, Self::Fact(Fact::Now)) || self.parts().into_iter().any(Self::reads_now)
+    }
+
     /// The argument that this node reads by itself.
     fn argument(&self) -> Option<&str> {
         if let Self::Select(of, name) | Self::Has(of, name) = self {

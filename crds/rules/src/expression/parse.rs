@@ -64,6 +64,7 @@ pub(super) fn read(text: &str) -> Result<Expression, ExpressionFault> {
         });
     }
     Ok(Expression {
+        reads_now: root.reads_now(),
         root,
         arguments: arguments.into_iter().collect(),
         patterns: parser.patterns,

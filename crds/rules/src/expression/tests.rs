@@ -235,6 +235,23 @@ fn the_arguments_of_an_expression_are_listed() {
     assert_eq!(expression.arguments(), ["a", "c", "d", "e", "f"]);
 }
 
+#[test]
+fn an_expression_reads_the_time_wherever_it_stands_in_it() {
+    for (text, reads_now) in [
+        ("args.a == 'now'", false),
+        ("args.now < 3 && agent.name == 'otter'", false),
+        ("now < timestamp('2027-01-01T00:00:00Z')", true),
+        ("args.a == 1 || now.getHours('+01:00') < 17", true),
+        (
+            "args.a.all(x, x != 1 && timestamp(x) > now - duration('1h'))",
+            true,
+        ),
+    ] {
+        let expression = Expression::read(text).expect("an expression");
+        assert_eq!(expression.reads_now(), reads_now, "{text}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "[a-z().\\[\\]!?:&|<>=+*/%'\"\\\\ ,0-9-]{0,80}") {

@@ -3,6 +3,7 @@
 //! The caller passes two times: at the time at which tools are presented, the open rules decide how
 //! calls are read; at the time of a dispatch, the open rules decide whether the call runs.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -423,8 +424,10 @@ impl AllowedCatalog {
         now: Timestamp,
     ) -> RulesMet<'t> {
         let text = call.arguments().get();
-        let arguments: Value =
-            serde_json::from_str(text).expect("arguments were parsed when the call was read");
+        let arguments = LazyCell::new(|| {
+            serde_json::from_str::<Value>(text)
+                .expect("arguments were parsed when the call was read")
+        });
         let facts = tool.facts(now);
         let has_rates = self.rules(tool).any(|(_, it)| !it.rule.rates().is_empty());
         let mut found = RulesMet::default();
@@ -433,10 +436,10 @@ impl AllowedCatalog {
                 continue;
             }
             found.is_open = true;
-            // The digest covers the schema, so it accepts these arguments as it did when they were read.
+            // The digest covers the conditions, so the same rule accepts these arguments again.
             let is_read = call.was_met_when_read(rule.rule.digest());
             let meets = |coverage| match coverage {
-                Coverage::All if is_read => rule.check_when(&facts, &arguments, text).is_ok(),
+                Coverage::All if is_read => rule.is_still_met(&facts, || &arguments),
                 Coverage::All | Coverage::Pins => {
                     rule.check(coverage, &facts, &arguments, text).is_ok()
                 }

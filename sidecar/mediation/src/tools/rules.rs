@@ -13,7 +13,7 @@ use toolcrib_manifest as manifest;
 use toolcrib_manifest::GrantRef;
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_rules::expression::Facts;
-use toolcrib_rules::{Coverage, Mismatch, Rule};
+use toolcrib_rules::{Condition, Coverage, Mismatch, Rule};
 
 use crate::codes::ResultCode;
 use crate::tools::schema::{ArgumentsRejection, Names, Schema, Validators};
@@ -132,16 +132,6 @@ impl GrantRule {
             return check_schema(self.pins.as_ref(), arguments, text);
         }
         check_schema(self.schema.as_ref(), arguments, text)?;
-        self.check_when(facts, arguments, text)
-    }
-
-    /// Checks the conditions alone, which can change with the time.
-    pub(crate) fn check_when(
-        &self,
-        facts: &Facts<'_>,
-        arguments: &Value,
-        text: &str,
-    ) -> Result<(), Mismatch> {
         if self.rule.when().is_empty() {
             return Ok(());
         }
@@ -151,8 +141,28 @@ impl GrantRule {
                 number: number.to_owned(),
             });
         }
-        let unmet = self
-            .rule
+        match self.unmet(facts, arguments) {
+            None => Ok(()),
+            Some(condition) => Err(Mismatch::Condition {
+                message: condition.message.clone(),
+            }),
+        }
+    }
+
+    /// Returns whether arguments that have met the rule meet it at another time. They are read only if a
+    /// condition reads the time: nothing else of the rule and of the call can have changed.
+    pub(crate) fn is_still_met<'v>(
+        &self,
+        facts: &Facts<'_>,
+        arguments: impl FnOnce() -> &'v Value,
+    ) -> bool {
+        let mut when = self.rule.when().iter();
+        !when.any(|it| it.expression.reads_now()) || self.unmet(facts, arguments()).is_none()
+    }
+
+    /// The first condition that does not hold.
+    fn unmet(&self, facts: &Facts<'_>, arguments: &Value) -> Option<&Condition> {
+        self.rule
             .unmet(facts, arguments, |condition, pattern, text| {
                 let schema = self.patterns.get(condition)?.get(pattern)?;
                 match schema.check_result(&Value::from(text)) {
@@ -164,13 +174,7 @@ impl GrantRule {
                         | ArgumentsRejection::Rounded { .. },
                     ) => None,
                 }
-            });
-        match unmet {
-            None => Ok(()),
-            Some(condition) => Err(Mismatch::Condition {
-                message: condition.message.clone(),
-            }),
-        }
+            })
     }
 }
 
