@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +18,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use toolcrib_dialect::{frame, keepalive};
 use toolcrib_mcp::revision::{META, SUBSCRIPTION_KEY};
 use toolcrib_mcp::{Raw, ReplyBody, raw, reply};
-use toolcrib_mediation::Authority;
 
 use super::is_offered;
 use super::listing::Listing;
@@ -114,7 +112,7 @@ impl Changes {
                 return self.last();
             }
             // Before the list is compared: a window that opens meanwhile is noticed at once.
-            let change = until_change(&now.authority);
+            let change = now.authority.until_change(Timestamp::now());
             let silence = self.app.settings.keepalive;
             if self.of_tools && self.is_news() {
                 return Some(self.event(LIST_CHANGED, None));
@@ -158,13 +156,6 @@ impl Changes {
         let answer = reply(Some(id), ReplyBody::Result(&result));
         Some(frame(None, &String::from_utf8_lossy(&answer)).into())
     }
-}
-
-/// Returns the time until the window of a grant opens or closes.
-fn until_change(authority: &Authority) -> Option<Duration> {
-    let now = Timestamp::now();
-    let change = authority.next_change(now)?;
-    Some(change.duration_since(now).unsigned_abs())
 }
 
 /// Resolves when the process ends, or the session, or another stream of it begins.

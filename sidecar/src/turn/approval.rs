@@ -216,9 +216,8 @@ fn longest(now: &EffectiveConfig) -> Duration {
 
 /// Resolves when the window of a rule opens or closes.
 async fn window_changes(now: &EffectiveConfig) {
-    let at = Timestamp::now();
-    match now.authority.next_change(at) {
-        Some(change) => tokio::time::sleep(change.duration_since(at).unsigned_abs()).await,
+    match now.authority.until_change(Timestamp::now()) {
+        Some(wait) => tokio::time::sleep(wait).await,
         None => std::future::pending().await,
     }
 }

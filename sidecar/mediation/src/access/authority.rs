@@ -237,6 +237,12 @@ impl Authority {
         }
     }
 
+    /// Returns the time until [`Self::next_change`].
+    pub fn until_change(&self, now: Timestamp) -> Option<Duration> {
+        let change = self.next_change(now)?;
+        Some(change.duration_since(now).unsigned_abs())
+    }
+
     /// The tools that a request may be shown.
     pub(crate) fn offer(&self, now: Timestamp) -> Arc<Offer> {
         let timed = match &self.offers {
