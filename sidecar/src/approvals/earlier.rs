@@ -3,7 +3,7 @@
 //! The record's files are rotated, so the oldest lines may be gone. A question whose line is there
 //! has its later lines too: an approval whose call may have been sent is never open again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -27,8 +27,6 @@ const TOLD: SignedDuration = SignedDuration::from_hours(1);
 /// A question as far as the lines tell.
 #[derive(Debug)]
 struct Found {
-    /// Counts the questions.
-    number: u64,
     call: WaitingCall,
     question: Question,
     expires_at: Timestamp,
@@ -49,8 +47,8 @@ struct SentCall {
 
 #[derive(Debug, Default)]
 struct Reading {
-    found: BTreeMap<String, Found>,
-    count: u64,
+    /// In the order of their lines.
+    found: VecDeque<Found>,
 }
 
 /// The questions in their order, and the requests of those that are open.
@@ -104,7 +102,7 @@ impl Reading {
             // The arguments of a call can have this text, too.
             Ok("intent") => memmem::find(line, br#""approval":"#).is_some(),
             Ok("turn") => {
-                let mut sent = self.found.values().filter_map(|it| it.sent.as_ref());
+                let mut sent = self.found.iter().filter_map(|it| it.sent.as_ref());
                 sent.any(|sent| line.starts_with(sent.turn.as_bytes()))
             }
             Ok(_) | Err(_) => false,
@@ -145,9 +143,7 @@ impl Reading {
             entry: question.entry.clone(),
             need,
         };
-        self.count += 1;
         let found = Found {
-            number: self.count,
             call,
             question,
             expires_at,
@@ -155,17 +151,19 @@ impl Reading {
             decided_at: asked_at,
             sent: None,
         };
-        self.found.insert(found.call.id.clone(), found);
-        if self.found.len() > MOST {
-            let oldest = self.found.values().min_by_key(|it| it.number);
-            if let Some(oldest) = oldest.map(|it| it.call.id.clone()) {
-                self.found.remove(&oldest);
-            }
+        self.found.retain(|it| it.call.id != found.call.id);
+        if self.found.len() >= MOST {
+            self.found.pop_front();
         }
+        self.found.push_back(found);
+    }
+
+    fn find(&mut self, id: &str) -> Option<&mut Found> {
+        self.found.iter_mut().find(|it| it.call.id == id)
     }
 
     fn decision(&mut self, line: &DecisionLine<'_>) {
-        let Some(found) = self.found.get_mut(&*line.question) else {
+        let Some(found) = self.find(&line.question) else {
             return;
         };
         if matches!(found.progress, Progress::Used(_)) {
@@ -190,7 +188,7 @@ impl Reading {
         let Some(approval) = &line.approval else {
             return;
         };
-        if let Some(found) = self.found.get_mut(&approval.question) {
+        if let Some(found) = self.find(&approval.question) {
             found.progress = Progress::Used(ApprovalUse::Unknown);
             found.sent = line.call_id.as_deref().map(|id| SentCall {
                 id: id.to_owned(),
@@ -201,7 +199,7 @@ impl Reading {
 
     fn turn(&mut self, line: &TurnLine<'_>) {
         for call in line.tool_trace.iter().flat_map(|round| &round.tool_calls) {
-            let mut found = self.found.values_mut();
+            let mut found = self.found.iter_mut();
             let is_it = |it: &&mut Found| {
                 let sent = it.sent.as_ref();
                 sent.is_some_and(|sent| sent.id == call.call_id)
@@ -217,11 +215,9 @@ impl Reading {
     }
 
     fn end(self, now: Timestamp) -> Earlier {
-        let mut found: Vec<Found> = self.found.into_values().collect();
-        found.sort_by_key(|it| it.number);
         let mut requests = BTreeMap::new();
         let mut earlier = Vec::new();
-        for it in found {
+        for it in self.found {
             let (progress, until) = match it.progress {
                 Progress::Open => {
                     requests.insert(it.call.id.clone(), it.question);

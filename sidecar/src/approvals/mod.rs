@@ -5,9 +5,9 @@
 //! ([`crate::turn`]), the requests to the operator ([`crate::outbound`]), and the rules of what a decision
 //! changes ([`toolcrib_mediation::Questions`]).
 //!
-//! Invariants: a question is on disk before the operator hears of it, so that a restart knows it; an
-//! approval is used from the intent line on that has it, and is given out once. An approval that is
-//! not known here is never used.
+//! Invariants: a question is on disk before the operator hears of it, so that a restart knows it. An
+//! approval is given out once, and is used from the intent line on that names it. An approval whose question
+//! is not known here is never used.
 
 mod earlier;
 mod question;
@@ -27,8 +27,8 @@ use toolcrib_manifest::{
     QuestionRefusal, Verdict,
 };
 use toolcrib_mediation::{
-    ApprovalNeed, Ending, ManagedCall, Questions, Refusal, ResultCode, Standing, ToolFailure,
-    WaitingCall,
+    ApprovalNeed, Denial, Ending, ManagedCall, Questions, Refusal, ResultCode, Standing,
+    ToolFailure, WaitingCall,
 };
 use toolcrib_record::{ApprovalName, DecisionLine, DecisionVerdict, Line};
 
@@ -37,7 +37,7 @@ use crate::history::line::{LineContext, escaped};
 use crate::history::{History, TurnLines};
 use crate::metrics::Metrics;
 pub use question::body as question_body;
-use question::{Asked, ReviewedCall};
+use question::{NewQuestion, ReviewedCall};
 pub use taken::TakenApproval;
 
 /// Time for which a question stays open.
@@ -48,9 +48,10 @@ pub const OPEN_FOR: Duration = Duration::from_hours(1);
 pub struct Approvals {
     /// `None`: without a link nobody can be asked.
     pod: Option<Pod>,
-    kept: Mutex<Kept>,
+    state: Mutex<State>,
+    /// Counts the changes of questions and their states.
     changes: watch::Sender<u64>,
-    /// Changes of [`Self::report`].
+    /// Counts the changes of [`Self::report`].
     reports: watch::Sender<u64>,
     began: Instant,
     history: Arc<History>,
@@ -86,10 +87,10 @@ impl<'a> End<'a> {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct State {
     questions: Questions,
-    /// The questions that the operator has not confirmed, by id.
-    unasked: BTreeMap<String, Question>,
+    /// The open questions that the operator has not confirmed, by id.
+    unconfirmed: BTreeMap<String, Question>,
 }
 
 impl Approvals {
@@ -101,12 +102,14 @@ impl Approvals {
         current: Arc<CurrentConfig>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let mut kept = Kept::default();
+        let mut state = State::default();
         if let Some(pod) = &pod {
             match earlier::read(dir, &pod.uid, Timestamp::now()) {
-                Ok((earlier, unasked)) => {
-                    kept.questions.restore(earlier, Duration::ZERO);
-                    kept.unasked = unasked;
+                Ok((earlier, mut unconfirmed)) => {
+                    state.questions.restore(earlier, Duration::ZERO);
+                    let mut standing = |id: &str| state.questions.standing(id, Duration::ZERO);
+                    unconfirmed.retain(|id, _| matches!(standing(id), Standing::Open { .. }));
+                    state.unconfirmed = unconfirmed;
                 }
                 // They are never used then, and the operator withdraws them.
                 Err(error) => tracing::warn!(
@@ -117,7 +120,7 @@ impl Approvals {
         }
         Self {
             pod,
-            kept: Mutex::new(kept),
+            state: Mutex::new(state),
             changes: watch::Sender::new(0),
             reports: watch::Sender::new(0),
             began: Instant::now(),
@@ -151,14 +154,12 @@ impl Approvals {
         need: &ApprovalNeed,
     ) -> Result<WaitingCall, ToolFailure> {
         let Some(pod) = self.pod.as_ref().filter(|_| self.has_link()) else {
-            return Err(ToolFailure::refused(
-                ResultCode::PermissionDenied,
-                format!("{} needs an approval, which is not available", call.name()),
-            ));
+            let (tool, need) = (call.name().to_owned(), Box::new(need.clone()));
+            return Err(Denial::NeedsApproval { tool, need }.into());
         };
         let reviewed = ReviewedCall::new(call, agent, &pod.uid)?;
-        let mut kept = self.lock();
-        let found = kept.questions.find(
+        let mut state = self.lock();
+        let found = state.questions.find(
             call.name(),
             call.digest(),
             |id| reviewed.digest(id),
@@ -167,7 +168,7 @@ impl Approvals {
         if let Some(found) = found {
             return Ok(found.clone());
         }
-        if !kept.questions.has_room(self.now()) {
+        if !state.questions.has_room(self.now()) {
             return Err(ToolFailure::refused(
                 ResultCode::TooManyPending,
                 format!(
@@ -178,7 +179,8 @@ impl Approvals {
         }
         let scrubber = self.current.scrubber();
         let need = need.for_question();
-        let Asked { question, line } = reviewed.ask(who, &need, &scrubber, Timestamp::now())?;
+        let NewQuestion { question, line } =
+            reviewed.ask(who, &need, &scrubber, Timestamp::now())?;
         // Under the lock, so that the line precedes every line of a call that uses the approval.
         self.history.intent(line).map_err(|error| {
             tracing::error!(
@@ -201,10 +203,11 @@ impl Approvals {
             entry: question.entry.clone(),
             need,
         };
-        kept.questions
+        state
+            .questions
             .open_one(waiting.clone(), OPEN_FOR, self.now());
-        kept.unasked.insert(question.id.clone(), question);
-        drop(kept);
+        state.unconfirmed.insert(question.id.clone(), question);
+        drop(state);
         self.report_changed();
         Ok(waiting)
     }
@@ -219,50 +222,48 @@ impl Approvals {
         Some(TakenApproval::new(self, id, approval))
     }
 
-    /// The questions that the operator has to be asked, at most `most`, without those `but`.
-    pub fn unasked(&self, most: usize, but: impl Fn(&str) -> bool) -> Vec<Question> {
-        self.forget_unasked();
-        let kept = self.lock();
-        let unasked = kept.unasked.values().filter(|it| !but(&it.id));
-        unasked.take(most).cloned().collect()
+    /// Returns at most `most` questions that the operator has not confirmed, without those `but`.
+    pub fn unconfirmed(&self, most: usize, but: impl Fn(&str) -> bool) -> Vec<Question> {
+        let state = self.lock();
+        let unconfirmed = state.unconfirmed.values().filter(|it| !but(&it.id));
+        unconfirmed.take(most).cloned().collect()
     }
 
-    pub fn is_unasked(&self, id: &str) -> bool {
-        self.forget_unasked();
-        self.lock().unasked.contains_key(id)
+    pub fn is_unconfirmed(&self, id: &str) -> bool {
+        self.lock().unconfirmed.contains_key(id)
     }
 
     /// Takes the operator's answer to a question.
-    pub fn asked(&self, id: &str, answer: QuestionAnswer) {
-        let mut kept = self.lock();
-        if kept.unasked.remove(id).is_none() {
+    pub fn answered(&self, id: &str, answer: QuestionAnswer) {
+        let mut state = self.lock();
+        if state.unconfirmed.remove(id).is_none() {
             return;
         }
         match answer {
-            QuestionAnswer::Asked(approval) => kept.questions.confirm(id, approval),
+            QuestionAnswer::Asked(approval) => state.questions.confirm(id, approval),
             QuestionAnswer::Refused { why, message } => {
                 let message = toolcrib_bounds::cut(&message, LONGEST_REASON).into_owned();
                 let ending = Ending::Refused(Refusal {
                     code: code(why),
                     message: message.clone(),
                 });
-                if let Some(call) = kept.questions.end(id, ending, self.now()) {
+                if let Some(call) = state.questions.end(id, ending, self.now()) {
                     self.record_end(&call, End::new(DecisionVerdict::Refused, &message));
                 }
             }
         }
-        drop(kept);
+        drop(state);
         self.changed();
     }
 
     /// Ends an open question from this side.
     pub fn withdraw(&self, id: &str, reason: &str) {
-        let mut kept = self.lock();
-        let ended = kept.questions.withdraw(id, self.now());
-        kept.unasked.remove(id);
+        let mut state = self.lock();
+        let ended = state.questions.withdraw(id, self.now());
+        state.unconfirmed.remove(id);
         if let Some(call) = ended {
             self.record_end(&call, End::new(DecisionVerdict::Withdrawn, reason));
-            drop(kept);
+            drop(state);
             self.report_changed();
         }
     }
@@ -274,10 +275,10 @@ impl Approvals {
 
     /// Takes the decisions of the link's answer to a report.
     pub fn learn(&self, reported: &[OpenQuestion], decisions: &[Decision]) {
-        let mut kept = self.lock();
-        let taken = kept.questions.decide(decisions, self.now());
+        let mut state = self.lock();
+        let taken = state.questions.decide(decisions, self.now());
         for (call, decision) in &taken {
-            kept.unasked.remove(&call.id);
+            state.unconfirmed.remove(&call.id);
             let verdict = match decision.verdict {
                 Verdict::Approved => DecisionVerdict::Approved,
                 Verdict::Denied => DecisionVerdict::Denied,
@@ -296,8 +297,8 @@ impl Approvals {
             };
             self.record_end(call, end);
         }
-        kept.questions.acknowledged(reported, decisions);
-        drop(kept);
+        state.questions.acknowledged(reported, decisions);
+        drop(state);
         if !taken.is_empty() {
             self.changed();
         }
@@ -309,13 +310,13 @@ impl Approvals {
     }
 
     /// Locks the questions, and writes the ends of those whose time is up.
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        let mut kept = self.kept.lock();
-        for call in kept.questions.take_expired(self.now()) {
-            kept.unasked.remove(&call.id);
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        for call in state.questions.take_expired(self.now()) {
+            state.unconfirmed.remove(&call.id);
             self.record_end(&call, End::new(DecisionVerdict::Expired, ""));
         }
-        kept
+        state
     }
 
     /// Counts the end of a question, or its approval, and writes its line. Without the line a restart opens
@@ -355,13 +356,6 @@ impl Approvals {
                 "record line of a decision not written"
             );
         }
-    }
-
-    /// Forgets the requests of questions that are not open any more.
-    fn forget_unasked(&self) {
-        let now = self.now();
-        let Kept { questions, unasked } = &mut *self.lock();
-        unasked.retain(|id, _| matches!(questions.standing(id, now), Standing::Open { .. }));
     }
 
     fn has_link(&self) -> bool {

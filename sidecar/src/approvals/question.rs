@@ -27,8 +27,8 @@ pub(super) struct ReviewedCall<'a> {
     arguments: String,
 }
 
-/// A question, and its line.
-pub(super) struct Asked {
+/// A question, and its line in the record.
+pub(super) struct NewQuestion {
     pub question: Question,
     pub line: Vec<u8>,
 }
@@ -85,7 +85,7 @@ impl<'a> ReviewedCall<'a> {
         need: &ApprovalNeed,
         scrubber: &Scrubber,
         now: Timestamp,
-    ) -> Result<Asked, ToolFailure> {
+    ) -> Result<NewQuestion, ToolFailure> {
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(|_| {
             ToolFailure::refused(
@@ -119,7 +119,7 @@ impl<'a> ReviewedCall<'a> {
         let line = self.line(who, need, &question, now);
         let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
         let line = scrubber.scrubbed_json(escaped(line.into())).into_owned();
-        Ok(Asked { question, line })
+        Ok(NewQuestion { question, line })
     }
 
     fn line<'l>(

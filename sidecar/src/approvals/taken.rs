@@ -8,8 +8,8 @@ use toolcrib_record::UsedApproval;
 
 use super::Approvals;
 
-/// An approval that was given out. The operator hears what became of it when this is dropped: until
-/// the call is sent, that it was refused although a person approved it.
+/// An approval that was given out. When this is dropped, the operator hears what became of the call. A call
+/// that was not sent was refused, although a person approved it.
 #[derive(Debug)]
 pub struct TakenApproval {
     approvals: Arc<Approvals>,

@@ -51,7 +51,7 @@ impl Asker {
         loop {
             changes.mark_unchanged();
             let room = AT_ONCE.saturating_sub(asking.len());
-            let next = self.approvals.unasked(room, |id| asking.contains(id));
+            let next = self.approvals.unconfirmed(room, |id| asking.contains(id));
             for question in next {
                 asking.insert(question.id.clone());
                 running.push(self.ask(question));
@@ -71,15 +71,17 @@ impl Asker {
     /// Asks until there is an answer, or the question is over. Returns the question's id.
     async fn ask(&self, question: Question) -> String {
         let mut backoff = FIRST_BACKOFF;
-        while self.approvals.is_unasked(&question.id) {
+        while self.approvals.is_unconfirmed(&question.id) {
             match self.post(&question).await {
-                Ok(answer) => self.approvals.asked(&question.id, answer),
-                Err(AskError::Operator(OperatorError::Status(status @ (400 | 404 | 405 | 413)))) => {
+                Ok(answer) => self.approvals.answered(&question.id, answer),
+                Err(AskError::Operator(OperatorError::Status(
+                    status @ (400 | 404 | 405 | 413),
+                ))) => {
                     let answer = QuestionAnswer::Refused {
                         why: QuestionRefusal::NotGranted,
                         message: not_taken(status).to_owned(),
                     };
-                    self.approvals.asked(&question.id, answer);
+                    self.approvals.answered(&question.id, answer);
                 }
                 Err(error) => {
                     self.operator.reconnect();
