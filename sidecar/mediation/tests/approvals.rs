@@ -483,7 +483,7 @@ fn a_question_whose_time_is_up_is_told_once() {
     // A decision and a use are no expiry.
     questions.decide(&[decision("b", 2, Verdict::Approved)], over);
     questions.take("b", over).unwrap();
-    questions.used("b", ApprovalUse::Succeeded, over);
+    questions.used("b", ApprovalUse::Succeeded, None, over);
     assert_eq!(questions.take_expired(HOUR * 3), []);
 }
 

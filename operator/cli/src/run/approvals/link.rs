@@ -4,7 +4,7 @@
 //! Level-triggered, as the operator's: an answer has each decision until a report confirms an answer that
 //! had it. Nothing is ever revoked, since the files of a run do not change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
-use toolcrib_compile::{CallRequirements, Compilation, call_requirements};
+use toolcrib_compile::{CallRequirements, Compilation, ToolRequirements, tool_requirements};
 use toolcrib_manifest::{
     AgentPresence, LONGEST_REPORT, LinkDown, LinkUp, Question, QuestionAnswer, QuestionRefusal,
     SecretText, names,
@@ -36,7 +36,8 @@ const LONGEST_HOLD: Duration = Duration::from_secs(30);
 pub struct Link {
     /// SHA-256 of the header with the token.
     header: [u8; 32],
-    compilation: Compilation,
+    /// The tools whose calls may need an approval, by canonical name.
+    tools: BTreeMap<String, ToolRequirements>,
     /// The ids of the questions so far. The mediator repeats a question whose answer it did not get.
     known: Mutex<BTreeSet<String>>,
     asked: mpsc::Sender<WaitingQuestion>,
@@ -46,13 +47,13 @@ pub struct Link {
 impl Link {
     pub fn new(
         token: &SecretText,
-        compilation: Compilation,
+        compilation: &Compilation,
         asked: mpsc::Sender<WaitingQuestion>,
         decisions: Arc<watch::Sender<Decisions>>,
     ) -> Self {
         Self {
             header: Sha256::digest(format!("Bearer {}", token.expose())).into(),
-            compilation,
+            tools: tool_requirements(compilation),
             known: Mutex::default(),
             asked,
             decisions,
@@ -108,10 +109,8 @@ impl Link {
 
     /// Who may decide in a cluster, by the files. Entry digests are not compared: `--at` changes them.
     fn requirements(&self, question: &Question) -> Option<CallRequirements> {
-        let mut tools = self.compilation.tools.iter();
-        let tool = tools.find(|tool| tool.name == question.tool)?;
-        let (name, entry) = (&tool.name, &tool.entry_digest);
-        call_requirements(&self.compilation, name, entry, &question.rules)
+        let tool = self.tools.get(&question.tool)?;
+        tool.for_question(&tool.entry_digest, &question.rules).ok()
     }
 }
 

@@ -98,7 +98,7 @@ impl LocalLink {
                     unconfirmed: Vec::new(),
                 }));
                 let agent = compilation.agent.clone();
-                let link = Link::new(&self.token, compilation, asked, decisions.clone());
+                let link = Link::new(&self.token, &compilation, asked, decisions.clone());
                 let mut tasks = JoinSet::new();
                 tasks.spawn(link.serve(listener));
                 tasks.spawn(person::decide_in_turn(agent, questions, decisions));
