@@ -1,5 +1,7 @@
-//! `approvals`, `approve` and `deny`, with the rights of an approver. The test does what the operator does
+//! `approvals`, `approve` and `deny`, with the rights of an approver. The tests do what the operator does
 //! with a decision.
+
+mod watching;
 
 use std::process::Output;
 use std::time::Instant;
@@ -36,10 +38,10 @@ async fn approver(client: &Client, name: &str) {
 }
 
 /// A call of agent otter, about which heron and pike may decide.
-async fn ask(client: &Client, name: &str, minimum: u32) {
+async fn ask(client: &Client, namespace: &str, name: &str, minimum: u32) {
     let object = json!({
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolApproval",
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "agent": {"name": "otter", "uid": "a"}, "pod": {"name": "otter-0", "uid": "p"},
             "tool": "kelp.dive", "tier": "System",
@@ -52,7 +54,7 @@ async fn ask(client: &Client, name: &str, minimum: u32) {
             "requestedAt": TIME, "expiresAt": "2099-01-01T00:00:00Z", "requestID": name,
         },
     });
-    apply(client, NAMESPACE, &object).await;
+    apply(client, namespace, &object).await;
 }
 
 /// What the operator answers to the next decision about this approval, and the phase that follows.
@@ -150,7 +152,7 @@ async fn approvers_see_calls_and_decide_about_them() {
     define(&client).await;
     label(&client, NAMESPACE, &json!({})).await;
     for kind in ["toolapprovals", "tooldecisions"] {
-        clear(&client, kind).await;
+        clear(&client, NAMESPACE, kind).await;
     }
     for user in ["heron", "newt"] {
         approver(&client, user).await;
@@ -161,7 +163,7 @@ async fn approvers_see_calls_and_decide_about_them() {
         ("otter-three", 1),
         ("otter-four", 1),
     ] {
-        ask(&client, name, minimum).await;
+        ask(&client, NAMESPACE, name, minimum).await;
     }
     let one = "otter-one -n approved --as heron";
     // Rights are known to the API server a moment later.
@@ -283,8 +285,8 @@ async fn approvers_see_calls_and_decide_about_them() {
 }
 
 /// Removes what an aborted run has left.
-async fn clear(client: &Client, plural: &str) {
-    let path = format!("/apis/toolcrib.dev/v1alpha1/namespaces/{NAMESPACE}/{plural}");
+async fn clear(client: &Client, namespace: &str, plural: &str) {
+    let path = format!("/apis/toolcrib.dev/v1alpha1/namespaces/{namespace}/{plural}");
     let request = http::Request::delete(path).body(Vec::new()).unwrap();
     client.request::<Value>(request).await.unwrap();
 }
