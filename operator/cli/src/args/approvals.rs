@@ -14,7 +14,7 @@ pub struct ApprovalsArgs {
     pub approval: Option<String>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Go on, with a line for each change, until interrupted
+    /// List them, then print a line for each change, until interrupted
     #[arg(short, long, conflicts_with_all = ["approval", "output"])]
     pub watch: bool,
     /// The form of the output

@@ -50,21 +50,23 @@ Examples:
   # The calls that wait, and those that were decided in the last hour
   kubectl toolcrib approvals -n trading
 
-  # Go on, with a line for each change
+  # The same of all namespaces, and then a line for each change, until interrupted
   kubectl toolcrib approvals -A -w
 
   # One of them, with all its arguments
   kubectl toolcrib approvals executor-5f1c09a37b2e -n trading
 
-The chart's ClusterRole NAME-approver has the rights for it.";
+It needs the rights of the chart's ClusterRole NAME-approver, bound in the namespace; NAME is the Helm
+release, usually toolcrib.";
 
 pub const APPROVE: &str = "\
 Examples:
   kubectl toolcrib approve executor-5f1c09a37b2e -n trading
 
-It prints the call, creates a ToolDecision in your name, and waits up to 10 s until the operator says
-whether it counts. The approval is for this call of this pod, and is used at most once. If the pod ends,
-the next one asks anew.
+It prints the call and approves it without a question: look at it first with
+`kubectl toolcrib approvals NAME`. The approval is a ToolDecision in your name; the command waits up to 10 s until the
+operator says whether it counts. It is for this call of this pod, and is used at most once: if the pod ends
+before, the next pod asks anew.
 
 Exit codes: 0; 1 if the decision does not count, or the operator has not said so; 2 for a wrong
 command line.";
@@ -74,7 +76,8 @@ Examples:
   # The agent reads the reason
   kubectl toolcrib deny executor-5f1c09a37b2e -n trading --reason INC-7
 
-One person who may approve is enough to deny.
+It prints the call and denies it without a question, by a ToolDecision in your name. One person who may
+approve is enough to deny.
 
 Exit codes: 0; 1 if the decision does not count, or the operator has not said so; 2 for a wrong
 command line.";
@@ -282,6 +285,9 @@ Examples:
 
   # A credential from a variable, which the program does not get
   kubectl toolcrib run -f desk/ --agent analyst --secret trading/anthropic/key=env:ANTHROPIC_API_KEY -- python3 agent.py
+
+About a call that needs an approval, it asks on the terminal, never on standard input: y or yes runs the
+call once, everything else denies it. Without a terminal the call is denied.
 
 Exit codes: the program's own; 1 if the agent has no files for a mediator; 2 for
 a wrong command line, or files that cannot be read.";
