@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 TRADE = "trading-api__execute_trade"
-CHAT, RESPONSES, MESSAGES = "otter-1", "ibis/otter-1", "heron/otter-1"
+CHAT, RESPONSES, MESSAGES = "scripted/otter-1", "ibis/otter-1", "heron/otter-1"
 
 
 def messages(prompt):

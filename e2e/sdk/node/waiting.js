@@ -16,7 +16,7 @@ const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/cli
 const OpenAI = require("openai").default;
 
 const TRADE = "trading-api__execute_trade";
-const CHAT = "otter-1";
+const CHAT = "scripted/otter-1";
 const RESPONSES = "ibis/otter-1";
 const MESSAGES = "heron/otter-1";
 

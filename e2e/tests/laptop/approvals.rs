@@ -357,9 +357,9 @@ fn questions_come_one_after_the_other_and_keys_of_before_answer_none() {
 const ASKS_AGAIN: &str = "
 steps:
 - when: {round: 0}
-  reply: {calls: [{tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 300}}]}
+  reply: {calls: [{tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 500}}]}
 - when: {round: 1}
-  reply: {calls: [{tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 300}}]}
+  reply: {calls: [{tool: {containing: execute_trade}, arguments: {symbol: OTTR, side: buy, quantity: 500}}]}
 - when: {round: 2}
   reply: {text: '{tool_results}'}
 ";
