@@ -95,7 +95,7 @@ pub struct PlanArgs {
     pub assumed: AssumedArgs,
     /// Files or folders with the objects that are in force now; may be repeated. Without it, the
     /// cluster is read with your own rights
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["context", "kubeconfig", "impersonate", "all_namespaces"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["context", "kubeconfig", "impersonate", "impersonate_groups", "all_namespaces"])]
     pub against: Vec<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,

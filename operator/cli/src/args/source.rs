@@ -111,4 +111,7 @@ pub struct ConnectionArgs {
     /// Send requests as this user
     #[arg(long = "as", value_name = "USER")]
     pub impersonate: Option<String>,
+    /// Send requests as a member of this group; may be repeated
+    #[arg(long = "as-group", value_name = "GROUP", requires = "impersonate")]
+    pub impersonate_groups: Vec<String>,
 }

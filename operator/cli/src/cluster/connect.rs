@@ -75,6 +75,7 @@ impl Session {
             .map_err(Failure::Usage)?;
         if let Some(user) = &args.connection.impersonate {
             config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = Some(args.connection.impersonate_groups.clone());
         }
         let default_namespace = args
             .namespace

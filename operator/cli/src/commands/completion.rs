@@ -201,6 +201,8 @@ fn source(verb: &ArgMatches) -> SourceArgs {
     let files = ["paths", "against"].map(|name| verb.try_get_many::<PathBuf>(name).ok());
     let paths = files.into_iter().flatten().next().flatten();
     let kubeconfig = verb.try_get_one::<PathBuf>("kubeconfig").ok().flatten();
+    let groups = verb.try_get_many::<String>("impersonate_groups").ok();
+    let groups = groups.flatten();
     SourceArgs {
         paths: paths.into_iter().flatten().cloned().collect(),
         // Secrets do not change the names.
@@ -212,6 +214,7 @@ fn source(verb: &ArgMatches) -> SourceArgs {
                 context: text("context"),
                 kubeconfig: kubeconfig.cloned(),
                 impersonate: text("impersonate"),
+                impersonate_groups: groups.into_iter().flatten().cloned().collect(),
             },
         },
         // The operator's settings do not change the names.

@@ -7,9 +7,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolcrib_compile::{
-    Compilation, Inputs, Kind, ToolRequirements, WhyNot, method_name, why_not,
-};
+use toolcrib_compile::{Compilation, Inputs, Kind, ToolRequirements, WhyNot, method_name, why_not};
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{

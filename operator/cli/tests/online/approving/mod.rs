@@ -39,6 +39,12 @@ async fn approver(client: &Client, name: &str) {
 
 /// A call of agent otter, about which heron and pike may decide.
 async fn ask(client: &Client, namespace: &str, name: &str, minimum: u32) {
+    let approval = json!({"approvers": {"users": ["heron", "pike"]}, "minimum": minimum});
+    ask_for(client, namespace, name, &approval).await;
+}
+
+/// A call of agent otter, about which these may decide.
+async fn ask_for(client: &Client, namespace: &str, name: &str, approval: &Value) {
     let object = json!({
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolApproval",
         "metadata": {"name": name, "namespace": namespace},
@@ -49,7 +55,7 @@ async fn ask(client: &Client, namespace: &str, name: &str, minimum: u32) {
             "callDigest": format!("c1:{name}"), "entryDigest": "v1:dive",
             "rules": [{
                 "kind": "ToolGrant", "grant": "deep", "rule": "r1:deep",
-                "approval": {"approvers": {"users": ["heron", "pike"]}, "minimum": minimum},
+                "approval": approval,
             }],
             "requestedAt": TIME, "expiresAt": "2099-01-01T00:00:00Z", "requestID": name,
         },
@@ -266,6 +272,23 @@ async fn approvers_see_calls_and_decide_about_them() {
     let expected =
         "error: ToolApproval approved/otter-one is Approved already; nothing is written\n";
     assert_eq!(stderr, expected);
+    // A member of a group that the rule names.
+    let keepers = json!({"approvers": {"groups": ["keepers"]}, "minimum": 1});
+    ask_for(&client, NAMESPACE, "otter-five", &keepers).await;
+    let counted = Answer {
+        counts: true,
+        reason: "Counted",
+        phase: Some("Approved"),
+    };
+    let line = "approve otter-five -n approved --as newt --as-group divers --as-group keepers";
+    let (decision, (code, ..)) =
+        tokio::join!(answer(client.clone(), "otter-five", counted), run(line));
+    assert_eq!(code, Some(0));
+    let by = decision.spec.decided_by;
+    assert_eq!(
+        (&*by.username, by.groups),
+        ("newt", vec!["keepers".to_owned()])
+    );
     // No operator answers.
     let (code, stdout, _) = run("approve otter-four -n approved --as heron").await;
     assert_eq!(code, Some(1));
