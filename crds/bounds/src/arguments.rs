@@ -7,7 +7,7 @@
 //!
 //! Not here: the check of the values, which is the validator's.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -90,7 +90,7 @@ impl Arguments {
 
 /// Returns these schemas, and all schemas that they apply to the same value, each once.
 fn all_parts<'s>(root: &'s Value, mut next: Vec<&'s Value>) -> Vec<&'s Map<String, Value>> {
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     let mut parts = Vec::new();
     while let Some(part) = next.pop() {
         if let Value::Object(members) = part

@@ -35,15 +35,40 @@ fn small(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
 
+/// Returns true if two names are equal without case.
+pub fn is_same_without_case(one: &str, other: &str) -> bool {
+    match one.is_ascii() && other.is_ascii() {
+        true => one.eq_ignore_ascii_case(other),
+        false => folded(one) == folded(other),
+    }
+}
+
+/// Number of names up to which each is compared with each: a map of so few takes longer.
+const FEW: usize = 8;
+
 /// Returns the first two of these names, in their order, that are equal without case. Identical
 /// names count too.
 pub fn same_without_case<'n>(
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<(&'n str, &'n str)> {
-    let mut seen = HashMap::new();
-    names
-        .into_iter()
-        .find_map(|name| seen.insert(folded(name), name).map(|other| (other, name)))
+    let mut first: Vec<&str> = Vec::with_capacity(FEW);
+    let mut names = names.into_iter();
+    for name in names.by_ref().take(FEW) {
+        if let Some(other) = first.iter().find(|it| is_same_without_case(it, name)) {
+            return Some((other, name));
+        }
+        first.push(name);
+    }
+    let mut seen: HashMap<Cow<'_, str>, &str> = HashMap::new();
+    for name in names {
+        if seen.is_empty() {
+            seen.extend(first.iter().map(|it| (folded(it), *it)));
+        }
+        if let Some(other) = seen.insert(folded(name), name) {
+            return Some((other, name));
+        }
+    }
+    None
 }
 
 /// Returns true if `name` is not `meant`, but some reader takes it for `meant`: the two differ only
@@ -53,8 +78,18 @@ pub fn reads_as(name: &str, meant: &str) -> bool {
         return false;
     }
     let start = name.split(['[', '\0']).next().unwrap_or(name);
-    let meant = letters(meant);
-    letters(name) == meant || letters(start) == meant
+    has_same_letters(name, meant) || has_same_letters(start, meant)
+}
+
+fn has_same_letters(one: &str, other: &str) -> bool {
+    if !one.is_ascii() || !other.is_ascii() {
+        return letters(one) == letters(other);
+    }
+    fn small(name: &str) -> impl Iterator<Item = u8> {
+        let letters = name.bytes().filter(u8::is_ascii_alphanumeric);
+        letters.map(|byte| byte.to_ascii_lowercase())
+    }
+    small(one).eq(small(other))
 }
 
 /// A set of names that one reader looks for. It finds the names that another reader takes for them.
@@ -131,6 +166,19 @@ mod tests {
         assert_eq!(same(&["K", "\u{212a}"]), Some(("K", "\u{212a}")));
         assert_eq!(same(&["a", "a"]), Some(("a", "a")));
         assert_eq!(same(&["a_b", "a.b", "ab"]), None);
+        let many: Vec<String> = (0..20).map(|at| format!("n{at}")).collect();
+        let with = |at: usize, name: &'static str| {
+            let mut names: Vec<&str> = many.iter().map(String::as_str).collect();
+            names.insert(at, name);
+            same_without_case(names).map(|(one, other)| (one.to_owned(), other.to_owned()))
+        };
+        assert_eq!(with(20, "n20"), None);
+        for (name, other) in [("N3", "n3"), ("N12", "n12")] {
+            let found = Some((other.to_owned(), name.to_owned()));
+            assert_eq!(with(20, name), found);
+            let found = Some((name.to_owned(), other.to_owned()));
+            assert_eq!(with(0, name), found);
+        }
     }
 
     #[test]
