@@ -2,12 +2,16 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use toolcrib_bounds::names::is_same_without_case;
 use toolcrib_manifest as manifest;
 use toolcrib_manifest::{GrantRef, RawJson};
 
 use crate::expression::{Expression, ExpressionFault, Facts};
 use crate::rate::{InvalidRate, Rate};
 use crate::window::{Window, WindowState};
+
+/// Limits the comparisons of names with pinned ones. A validator decides on more.
+const MOST_COMPARED: usize = 64;
 
 /// A rule whose times and values are parsed.
 #[derive(Clone, Debug)]
@@ -166,6 +170,25 @@ impl Rule {
         self.pins_schema.as_deref()
     }
 
+    /// Returns true if [`Self::schema`] accepts these arguments for sure, without a validator: it has
+    /// pinned texts alone, the arguments have them, and no other name could be read as one of theirs.
+    /// False says nothing.
+    pub fn surely_accepts(&self, arguments: &Value) -> bool {
+        let Some(members) = arguments.as_object() else {
+            return false;
+        };
+        if self.arguments.is_some() || members.len() * self.pins.len() > MOST_COMPARED {
+            return false;
+        }
+        let is_other =
+            |name: &String, pin: &Pin| *name != pin.name && is_same_without_case(name, &pin.name);
+        self.pins.iter().all(|pin| {
+            pin.value.is_string()
+                && members.get(&pin.name) == Some(&pin.value)
+                && !members.keys().any(|name| is_other(name, pin))
+        })
+    }
+
     /// The names of the pinned arguments.
     pub fn pinned(&self) -> impl Iterator<Item = &str> {
         self.pins.iter().map(|pin| pin.name.as_str())
@@ -257,6 +280,11 @@ fn schema(pins: &[Pin], arguments: Option<&Value>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::btree_map;
+    use proptest::prelude::*;
+    use toolcrib_bounds::arguments::in_other_case;
+    use toolcrib_bounds::schema::Validator;
+
     use super::*;
 
     fn read(text: &str) -> Result<Rule, Defect> {
@@ -287,6 +315,35 @@ mod tests {
     }
 
     #[test]
+    fn pinned_texts_are_compared_without_a_validator() {
+        let check = |members: &str, arguments: Value, expected: bool| {
+            let rule = read(&format!(
+                r#"{{"digest": "d", "grant": {{"namespace": "pond", "name": "a"}}, {members}}}"#
+            ));
+            let rule = rule.expect("a rule");
+            assert_eq!(rule.surely_accepts(&arguments), expected, "{arguments}");
+        };
+        let pins = r#""pin": {"unit": "m", "map": "x"}"#;
+        check(pins, json!({"unit": "m", "map": "x", "spot": 1}), true);
+        check(pins, json!({"unit": "ft", "map": "x"}), false);
+        check(pins, json!({"unit": "m"}), false);
+        // A lax reader could take either for the pinned one.
+        check(pins, json!({"unit": "m", "map": "x", "Unit": "ft"}), false);
+        check(
+            pins,
+            json!({"unit": "m", "map": "x", "un\u{131}t": "ft"}),
+            false,
+        );
+        check(pins, json!(["m"]), false);
+        // Numbers and other conditions are for the validator.
+        check(r#""pin": {"n": 1}"#, json!({"n": 1}), false);
+        let schema = r#""pin": {"unit": "m"}, "arguments": {"required": ["spot"]}"#;
+        check(schema, json!({"unit": "m"}), false);
+        let many: Map<String, Value> = (0..200).map(|at| (format!("n{at}"), json!(1))).collect();
+        check(r#""pin": {"n0": "1"}"#, Value::Object(many), false);
+    }
+
+    #[test]
     fn a_rule_that_cannot_be_read_is_a_defect() {
         let with = |member: &str| {
             read(&format!(
@@ -303,5 +360,24 @@ mod tests {
             Some(Defect::Pin("a".to_owned()))
         );
         assert_eq!(with(r#""arguments": true"#), Some(Defect::Arguments));
+    }
+
+    proptest! {
+        #[test]
+        fn a_validator_accepts_what_is_surely_accepted(
+            pins in btree_map("[aAb]", "[xy]", 0..3),
+            arguments in btree_map("[aAbB]", "[xy]", 0..4),
+        ) {
+            let pin = json!(pins);
+            let rule = read(&format!(
+                r#"{{"digest": "d", "grant": {{"namespace": "pond", "name": "a"}}, "pin": {pin}}}"#
+            ));
+            let (rule, arguments) = (rule.expect("a rule"), json!(arguments));
+            if let (true, Some(schema)) = (rule.surely_accepts(&arguments), rule.schema()) {
+                prop_assert!(Validator::read(schema).expect("a schema").accepts(&arguments));
+                let schema: Value = serde_json::from_str(schema).expect("JSON");
+                prop_assert!(in_other_case(&schema, &arguments).is_none());
+            }
+        }
     }
 }
