@@ -87,7 +87,7 @@ pub fn limit(dir: &Path) -> Result<()> {
     };
     let (mut tools, mut agent) = (read("tools.json")?, read("agent.json")?);
     for tool in tools["tools"].as_array_mut().into_iter().flatten() {
-        tool["x-toolcrib"]["requires"] = json!(names::TOOL_REQUIREMENTS);
+        tool["x-toolcrib"]["requires"] = json!([names::RULES, names::WHEN, names::RATES]);
         tool["x-toolcrib"]["rules"] = json!([{
             "digest": "r1:otter-reads",
             "grant": {"namespace": "pond", "name": "otter-reads"},

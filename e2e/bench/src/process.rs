@@ -116,17 +116,24 @@ fn drained(mut from: impl io::Read) {
 }
 
 async fn answers(address: SocketAddr, path: &str) -> bool {
+    get(address, path).await.is_ok()
+}
+
+/// Returns the body of the answer to `GET path`, which must be 200.
+pub async fn get(address: SocketAddr, path: &str) -> Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
         let request = format!("GET {path} HTTP/1.0\r\nhost: bench\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        io::Result::Ok(answer.split(' ').nth(1) == Some("200"))
+        io::Result::Ok(answer)
     };
-    tokio::time::timeout(READY, exchange)
-        .await
-        .is_ok_and(|answered| answered.unwrap_or(false))
+    let answer = tokio::time::timeout(READY, exchange).await??;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.split(' ').nth(1) == Some("200") => Ok(body.to_owned()),
+        _ => bail!("{path} is not answered 200"),
+    }
 }
 
 /// Returns addresses without a listener. All are bound until the last one is chosen, so they

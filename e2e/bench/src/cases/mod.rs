@@ -7,15 +7,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::Plan;
 use crate::load::{Load, Step, Timing, Work};
 use crate::manifest::{self, Streaming, Transport};
 use crate::pairs::{LoadTarget, MIB, Pairs, Side, memory};
-use crate::process::{Program, free_addresses};
+use crate::process::{Program, free_addresses, get};
 use crate::report::Row;
 
 mod hung;
@@ -224,10 +225,17 @@ impl Bench {
         let begun = Instant::now();
         let mut program = Program::start(&plan.mediator, &arguments)?;
         program.ready(admin, "/readyz").await?;
+        let ready_after = begun.elapsed();
+        // A turn without its tools would be measured instead.
+        let readiness: Value = serde_json::from_str(&get(admin, "/readyz").await?)?;
+        ensure!(
+            readiness["withheld"] == json!([]),
+            "tools are withheld: {readiness}"
+        );
         Ok(Mediator {
             program,
             address,
-            ready_after: begun.elapsed(),
+            ready_after,
             _files: files,
         })
     }
