@@ -1,7 +1,7 @@
 //! Counts the open questions of pods, agents, namespaces and the cluster. Pure.
 //!
-//! Invariant: each count is the number of the entries that it is of. An entry that comes twice counts
-//! once: the request that asks adds it, and the watch adds it again.
+//! Invariant: each count is derived from the entries. An entry counts once although it comes twice: from
+//! the request that asks, and from the watch.
 
 use std::collections::{BTreeSet, HashMap};
 

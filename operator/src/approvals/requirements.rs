@@ -11,7 +11,7 @@ use toolcrib_compile::{CallRequirements, NotApprovable, ToolRequirements};
 use toolcrib_crds::RuleRequirement;
 use toolcrib_manifest::Question;
 
-use super::plan::Standing;
+use super::plan::CallAuthority;
 use super::stored::ApprovalBody;
 
 /// Limits the bytes of the rules of a question, as JSON: they are kept in memory while it is open.
@@ -51,8 +51,8 @@ impl AgentRequirements {
     }
 
     /// Returns whether the call of an approval can still be approved, and by whom.
-    pub fn standing(&self, body: &ApprovalBody) -> Standing {
-        let gone = |why: &str| Standing::Gone(format!("Revoked: {why}"));
+    pub fn authority(&self, body: &ApprovalBody) -> CallAuthority {
+        let gone = |why: &str| CallAuthority::Revoked(why.to_owned());
         let tools = match self {
             Self::NoCalls(why) => return gone(why),
             Self::Tools(tools) => tools,
@@ -61,7 +61,7 @@ impl AgentRequirements {
             return gone("the agent is not given the tool with an approval any more");
         };
         match tool.for_approval(&body.entry_digest, &body.rules) {
-            Ok(requirements) => Standing::Stands(requirements),
+            Ok(requirements) => CallAuthority::Granted(requirements),
             Err(why) => gone(match why {
                 NotApprovable::OtherEntry => "the tool has changed since the agent asked",
                 NotApprovable::NoRule => "the rules that the call meets are gone, or have changed",
@@ -188,7 +188,7 @@ mod tests {
             change(&mut tool);
             let given = agent(tool);
             assert_eq!(given.for_question(&question(&[])).is_ok(), expected);
-            let stands = matches!(given.standing(&body), Standing::Stands(_));
+            let stands = matches!(given.authority(&body), CallAuthority::Granted(_));
             assert_eq!(stands, expected);
         };
         check(|_| {}, false);
@@ -226,7 +226,7 @@ mod tests {
         let body = read::<StoredApproval>(&approval("otter-1"));
         let body = body.body.expect("a body");
         let stands =
-            |given: &AgentRequirements| matches!(given.standing(&body), Standing::Stands(_));
+            |given: &AgentRequirements| matches!(given.authority(&body), CallAuthority::Granted(_));
         assert!(stands(&agent(tool("v1:entry", &["r1:deep", "r1:new"]))));
         assert!(!stands(&agent(tool("v1:entry", &["r1:new"]))));
         assert!(!stands(&agent(tool("v1:else", &["r1:deep"]))));

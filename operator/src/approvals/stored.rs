@@ -67,17 +67,17 @@ pub enum Ending {
 }
 
 /// Returns the condition of a type if it is True.
-fn standing(conditions: &[Condition], of: ConditionType) -> Option<&Condition> {
+fn true_condition(conditions: &[Condition], of: ConditionType) -> Option<&Condition> {
     let mut found = conditions.iter().filter(|it| it.type_ == of.as_str());
     found.find(|it| it.status == ConditionStatus::True.as_str())
 }
 
 /// Returns the state that conditions say.
 pub fn progress(conditions: &[Condition]) -> Progress {
-    if let Some(used) = standing(conditions, ConditionType::Used) {
+    if let Some(used) = true_condition(conditions, ConditionType::Used) {
         return Progress::Finished(Ending::Used, used.last_transition_time.0);
     }
-    let Some(decided) = standing(conditions, ConditionType::Decided) else {
+    let Some(decided) = true_condition(conditions, ConditionType::Decided) else {
         return Progress::Pending;
     };
     let is = |reason: StateReason| decided.reason == reason.as_str();
@@ -105,7 +105,7 @@ impl ApprovalBody {
 
     /// The message of the condition `Decided`.
     pub fn why_decided(&self) -> &str {
-        let decided = standing(&self.status.conditions, ConditionType::Decided);
+        let decided = true_condition(&self.status.conditions, ConditionType::Decided);
         decided.map_or("", |decided| &decided.message)
     }
 }

@@ -29,7 +29,7 @@ pub struct Asker {
 
 /// Reasons why nothing became of a question. The mediator may ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotAsked {
+pub enum AskError {
     Malformed,
     NotLeading,
     NotSynced,
@@ -40,51 +40,51 @@ pub enum NotAsked {
     Unavailable,
 }
 
-impl From<NotAsked> for Refusal {
-    fn from(why: NotAsked) -> Self {
+impl From<AskError> for Refusal {
+    fn from(why: AskError) -> Self {
         match why {
-            NotAsked::Malformed => Refusal::Malformed,
-            NotAsked::NotLeading => Refusal::NotLeading,
-            NotAsked::NotSynced => Refusal::NotSynced,
-            NotAsked::NotCompiled => Refusal::NotCompiled,
-            NotAsked::Busy => Refusal::Busy,
-            NotAsked::Unavailable => Refusal::Unavailable,
+            AskError::Malformed => Refusal::Malformed,
+            AskError::NotLeading => Refusal::NotLeading,
+            AskError::NotSynced => Refusal::NotSynced,
+            AskError::NotCompiled => Refusal::NotCompiled,
+            AskError::Busy => Refusal::Busy,
+            AskError::Unavailable => Refusal::Unavailable,
         }
     }
 }
 
 /// Makes a ToolApproval of a question.
 pub type Ask =
-    dyn Fn(Asker, Question) -> BoxFuture<'static, Result<QuestionAnswer, NotAsked>> + Send + Sync;
+    dyn Fn(Asker, Question) -> BoxFuture<'static, Result<QuestionAnswer, AskError>> + Send + Sync;
 
 /// The number of questions in work, by pod.
 #[derive(Debug, Default)]
-pub struct Asking(Mutex<HashMap<String, usize>>);
+pub struct QuestionsInWork(Mutex<HashMap<String, usize>>);
 
 /// A question in work; it ends when this value is dropped.
-struct Turn<'a> {
-    asking: &'a Asking,
+struct QuestionInWork<'a> {
+    in_work: &'a QuestionsInWork,
     pod: String,
 }
 
-impl Asking {
-    fn begin(&self, pod: &str) -> Result<Turn<'_>, Refusal> {
+impl QuestionsInWork {
+    fn begin(&self, pod: &str) -> Result<QuestionInWork<'_>, Refusal> {
         let mut pods = self.0.lock();
         let count = pods.entry(pod.to_owned()).or_default();
         if *count >= AT_ONCE {
             return Err(Refusal::Busy);
         }
         *count += 1;
-        Ok(Turn {
-            asking: self,
+        Ok(QuestionInWork {
+            in_work: self,
             pod: pod.to_owned(),
         })
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for QuestionInWork<'_> {
     fn drop(&mut self) {
-        let mut pods = self.asking.0.lock();
+        let mut pods = self.in_work.0.lock();
         if let Some(count) = pods.get_mut(&self.pod) {
             *count -= 1;
             if *count == 0 {
@@ -96,13 +96,13 @@ impl Drop for Turn<'_> {
 
 pub(super) async fn answer(
     door: Door<'_>,
-    asking: &Asking,
+    in_work: &QuestionsInWork,
     bodies: &Semaphore,
     ask: &Ask,
     request: Request,
 ) -> Result<QuestionAnswer, Refusal> {
     let (sender, body) = door.identify(request).await?;
-    let _turn = asking.begin(&sender.bearer.uid)?;
+    let _turn = in_work.begin(&sender.bearer.uid)?;
     let question: Question = read(bodies, body, LONGEST_QUESTION).await?;
     let asker = Asker {
         pod: sender.bearer.pod.clone(),
@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     fn a_pod_has_two_questions_in_work() {
-        let asking = Asking::default();
-        let (first, second) = (asking.begin("p"), asking.begin("p"));
-        assert!(first.is_ok() && second.is_ok() && asking.begin("q").is_ok());
-        assert!(asking.begin("p").is_err());
+        let in_work = QuestionsInWork::default();
+        let (first, second) = (in_work.begin("p"), in_work.begin("p"));
+        assert!(first.is_ok() && second.is_ok() && in_work.begin("q").is_ok());
+        assert!(in_work.begin("p").is_err());
         drop(first);
-        assert!(asking.begin("p").is_ok());
+        assert!(in_work.begin("p").is_ok());
         drop(second);
-        assert!(asking.0.lock().is_empty());
+        assert!(in_work.0.lock().is_empty());
     }
 }

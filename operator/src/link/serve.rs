@@ -20,7 +20,7 @@ use toolcrib_serve::part_of;
 
 use super::answers::LatestAnswer;
 use super::long_polls::LongPolls;
-use super::questions::{self, Ask, Asking};
+use super::questions::{self, Ask, QuestionsInWork};
 use super::reports::{ReportChange, Sender};
 use super::request::{BODIES_KIB, Door, Refusal, read};
 use super::review::Reviewer;
@@ -78,7 +78,7 @@ struct Listener {
     link: Link,
     long_polls: Arc<LongPolls>,
     bodies: Semaphore,
-    asking: Asking,
+    in_work: QuestionsInWork,
 }
 
 impl Link {
@@ -95,7 +95,7 @@ impl Link {
         let listener = Listener {
             long_polls: LongPolls::new(self.metrics.link_held.clone()),
             bodies: Semaphore::new(BODIES_KIB),
-            asking: Asking::default(),
+            in_work: QuestionsInWork::default(),
             link: self,
         };
         Router::new()
@@ -124,8 +124,8 @@ async fn question(
     request: Request,
 ) -> Response {
     let link = &listener.link;
-    let (asking, bodies) = (&listener.asking, &listener.bodies);
-    let result = questions::answer(link.door(), asking, bodies, &link.ask, request).await;
+    let (in_work, bodies) = (&listener.in_work, &listener.bodies);
+    let result = questions::answer(link.door(), in_work, bodies, &link.ask, request).await;
     let outcome = match &result {
         Ok(answer) => questions::outcome(answer),
         Err(refusal) => refusal.name(),

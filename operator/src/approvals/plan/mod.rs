@@ -37,30 +37,30 @@ pub struct Situation<'a> {
     pub body: &'a ApprovalBody,
     /// The decisions that name it, oldest first.
     pub decisions: &'a [Arc<StoredDecision>],
-    pub standing: Standing,
-    pub held: Held,
+    pub authority: CallAuthority,
+    pub question: QuestionState,
     pub protection: Protection,
     /// The time for which a finished ToolApproval is kept.
-    pub kept: SignedDuration,
+    pub retention: SignedDuration,
     pub now: Timestamp,
 }
 
 /// Whether the agent may still make the call, if persons approve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CallAuthority {
     /// This leader does not know it yet.
     Unknown,
     /// The pod that asked is gone.
     PodGone,
-    /// Nobody can approve the call any more; the text says why.
-    Gone(String),
+    /// Nobody can approve the call any more, for this reason.
+    Revoked(String),
     /// The call can be approved as these rules and policies say.
-    Stands(CallRequirements),
+    Granted(CallRequirements),
 }
 
 /// What the pod's mediator reports about its question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum QuestionState {
     /// It has not reported to this leader since it asked.
     Unknown,
     Open,
@@ -159,16 +159,18 @@ impl Situation<'_> {
     }
 
     fn pending(&self) -> Plan {
-        let requirements = match &self.standing {
-            Standing::Unknown => None,
-            Standing::PodGone => return self.end(StateReason::Withdrawn, POD_GONE),
-            Standing::Gone(why) => return self.end(StateReason::Withdrawn, why),
-            Standing::Stands(requirements) => Some(requirements.requirements()),
+        let requirements = match &self.authority {
+            CallAuthority::Unknown => None,
+            CallAuthority::PodGone => return self.end(StateReason::Withdrawn, POD_GONE),
+            CallAuthority::Revoked(why) => {
+                return self.end(StateReason::Withdrawn, &format!("Revoked: {why}"));
+            }
+            CallAuthority::Granted(requirements) => Some(requirements.requirements()),
         };
-        match &self.held {
-            Held::Unknown | Held::Open => {}
-            Held::Used(_) => return self.end(StateReason::Withdrawn, USED_UNDECIDED),
-            Held::Gone => return self.end(StateReason::Withdrawn, NOT_HELD),
+        match &self.question {
+            QuestionState::Unknown | QuestionState::Open => {}
+            QuestionState::Used(_) => return self.end(StateReason::Withdrawn, USED_UNDECIDED),
+            QuestionState::Gone => return self.end(StateReason::Withdrawn, NOT_HELD),
         }
         if self.now >= self.body.expires_at {
             return self.end(StateReason::Expired, "nobody decided in time");
@@ -290,21 +292,21 @@ impl Situation<'_> {
     }
 
     fn approved(&self) -> Plan {
-        let used = match (&self.standing, &self.held) {
-            (_, Held::Used(CallResult::Refused(code))) => {
+        let used = match (&self.authority, &self.question) {
+            (_, QuestionState::Used(CallResult::Refused(code))) => {
                 return self.end(StateReason::Withdrawn, &refused(code.as_deref()));
             }
-            (_, Held::Used(CallResult::Succeeded)) => (StateReason::Succeeded, ""),
-            (_, Held::Used(CallResult::Failed)) => (StateReason::Failed, ""),
-            (_, Held::Used(CallResult::Unknown)) => (StateReason::Unknown, CALL_UNKNOWN),
-            (Standing::PodGone, _) => (StateReason::Unknown, POD_GONE_APPROVED),
-            (_, Held::Gone) => return self.end(StateReason::Withdrawn, NOT_HELD),
-            (_, Held::Unknown | Held::Open)
+            (_, QuestionState::Used(CallResult::Succeeded)) => (StateReason::Succeeded, ""),
+            (_, QuestionState::Used(CallResult::Failed)) => (StateReason::Failed, ""),
+            (_, QuestionState::Used(CallResult::Unknown)) => (StateReason::Unknown, CALL_UNKNOWN),
+            (CallAuthority::PodGone, _) => (StateReason::Unknown, POD_GONE_APPROVED),
+            (_, QuestionState::Gone) => return self.end(StateReason::Withdrawn, NOT_HELD),
+            (_, QuestionState::Unknown | QuestionState::Open)
                 if matches!(self.protection, Protection::Missing(_)) =>
             {
                 return self.end(StateReason::Withdrawn, UNPROTECTED);
             }
-            (_, Held::Unknown | Held::Open) => {
+            (_, QuestionState::Unknown | QuestionState::Open) => {
                 let mut plan = Plan::default();
                 self.count(&mut plan, |_, name| self.late(name));
                 return plan;
@@ -329,8 +331,8 @@ impl Situation<'_> {
     fn finished(&self, since: Timestamp) -> Plan {
         let age = since.duration_until(self.now);
         let mut plan = Plan {
-            delete: age >= self.kept,
-            again: Some(self.kept - age).filter(|left| left.is_positive()),
+            delete: age >= self.retention,
+            again: Some(self.retention - age).filter(|left| left.is_positive()),
             ..Plan::default()
         };
         self.count(&mut plan, |_, name| self.late(name));

@@ -15,8 +15,8 @@ const NOW: &str = "2026-11-27T09:30:00Z";
 struct World {
     object: Value,
     decisions: Vec<Value>,
-    standing: Option<Standing>,
-    held: Held,
+    authority: Option<CallAuthority>,
+    question: QuestionState,
     protection: Protection,
     now: Timestamp,
 }
@@ -33,8 +33,8 @@ impl World {
         Self {
             object,
             decisions: Vec::new(),
-            standing: None,
-            held: Held::Open,
+            authority: None,
+            question: QuestionState::Open,
             protection: Protection::Holds,
             now: NOW.parse().expect("a time"),
         }
@@ -70,10 +70,10 @@ impl World {
             uid: approval.uid(),
             body,
             decisions: &decisions,
-            standing: self.standing.clone().unwrap_or(stands),
-            held: self.held.clone(),
+            authority: self.authority.clone().unwrap_or(stands),
+            question: self.question.clone(),
             protection: self.protection.clone(),
-            kept: SignedDuration::from_hours(1),
+            retention: SignedDuration::from_hours(1),
             now: self.now,
         };
         situation.plan()
@@ -122,8 +122,8 @@ impl World {
     }
 }
 
-fn stands(rules: Vec<RuleRequirement>) -> Standing {
-    Standing::Stands(CallRequirements {
+fn stands(rules: Vec<RuleRequirement>) -> CallAuthority {
+    CallAuthority::Granted(CallRequirements {
         tier: Tier::System,
         rules,
         policies: Vec::new(),
@@ -235,15 +235,23 @@ fn what_ends_a_question_comes_before_decisions() {
         assert!(message.contains(word), "{message}");
     };
     end(
-        &|it| it.standing = Some(Standing::PodGone),
+        &|it| it.authority = Some(CallAuthority::PodGone),
         "Withdrawn",
         "PodGone",
     );
-    let gone = || Standing::Gone("Revoked: the agent is suspended".into());
-    end(&|it| it.standing = Some(gone()), "Withdrawn", "Revoked");
-    end(&|it| it.held = Held::Gone, "Withdrawn", "does not hold");
+    let gone = || CallAuthority::Revoked("the agent is suspended".into());
     end(
-        &|it| it.held = Held::Used(CallResult::Succeeded),
+        &|it| it.authority = Some(gone()),
+        "Withdrawn",
+        "Revoked: the agent is suspended",
+    );
+    end(
+        &|it| it.question = QuestionState::Gone,
+        "Withdrawn",
+        "does not hold",
+    );
+    end(
+        &|it| it.question = QuestionState::Used(CallResult::Succeeded),
         "Withdrawn",
         "nobody approved",
     );
@@ -257,7 +265,7 @@ fn a_rule_that_is_gone_satisfies_nobody() {
     world.decides("heron Approve");
     let approval: StoredApproval = read(&world.object);
     let rules = approval.body.expect("a body").rules;
-    world.standing = Some(stands(rules[1..].to_vec()));
+    world.authority = Some(stands(rules[1..].to_vec()));
     assert_eq!(
         world.settles(),
         ("Pending".into(), vec!["NotAnApprover".into()])
@@ -273,7 +281,7 @@ fn nothing_is_decided_while_the_leader_does_not_know_enough() {
         let plan = world.plan();
         assert_eq!((plan.status, plan.counted), (None, BTreeMap::new()));
     };
-    wait(&|it| it.standing = Some(Standing::Unknown));
+    wait(&|it| it.authority = Some(CallAuthority::Unknown));
     wait(&|it| it.protection = Protection::Unknown);
 }
 
@@ -307,37 +315,41 @@ fn without_policies_no_decision_counts_and_the_status_says_why() {
 
 #[test]
 fn an_approved_call_is_noted_once_it_was_made() {
-    let used = |held, phase: &str| {
+    let used = |question, phase: &str| {
         let mut world = World::new();
         world.decides("heron Approve").settles();
-        world.held = held;
+        world.question = question;
         assert_eq!(world.settles().0, phase);
         // Whatever is reported later.
-        for later in [Held::Gone, Held::Used(CallResult::Failed), Held::Unknown] {
-            world.held = later;
+        for later in [
+            QuestionState::Gone,
+            QuestionState::Used(CallResult::Failed),
+            QuestionState::Unknown,
+        ] {
+            world.question = later;
             assert_eq!(world.settles().0, phase);
         }
         world.object["status"]["conditions"][0]["message"].to_string()
     };
-    used(Held::Used(CallResult::Succeeded), "Succeeded");
-    used(Held::Used(CallResult::Failed), "Failed");
-    used(Held::Used(CallResult::Unknown), "Unknown");
-    used(Held::Used(CallResult::Refused(None)), "Withdrawn");
+    used(QuestionState::Used(CallResult::Succeeded), "Succeeded");
+    used(QuestionState::Used(CallResult::Failed), "Failed");
+    used(QuestionState::Used(CallResult::Unknown), "Unknown");
+    used(QuestionState::Used(CallResult::Refused(None)), "Withdrawn");
     let refused = CallResult::Refused(Some("rate_limited".into()));
-    let why = used(Held::Used(refused), "Withdrawn");
+    let why = used(QuestionState::Used(refused), "Withdrawn");
     assert!(why.contains("refused it with rate_limited;"), "{why}");
-    used(Held::Gone, "Withdrawn");
+    used(QuestionState::Gone, "Withdrawn");
 
     let mut world = World::new();
     world.decides("heron Approve").settles();
-    world.held = Held::Unknown;
+    world.question = QuestionState::Unknown;
     world.now = "2026-11-27T23:00:00Z".parse().expect("a time");
     assert_eq!(
         world.settles().0,
         "Approved",
         "the mediator may have made the call"
     );
-    world.standing = Some(Standing::PodGone);
+    world.authority = Some(CallAuthority::PodGone);
     assert_eq!(world.settles().0, "Unknown");
 }
 
@@ -466,7 +478,7 @@ fn a_finished_approval_is_deleted_after_an_hour() {
 #[derive(Clone, Debug)]
 enum Step {
     Decide(&'static str),
-    Held(Held),
+    Question(QuestionState),
     Stand(bool),
     Pod(bool),
     Protect(u8),
@@ -488,14 +500,14 @@ fn some_step() -> impl Strategy<Value = Step> {
         ])
         .prop_map(Step::Decide),
         prop::sample::select(vec![
-            Held::Unknown,
-            Held::Open,
-            Held::Gone,
-            Held::Used(CallResult::Succeeded),
-            Held::Used(CallResult::Refused(None)),
-            Held::Used(CallResult::Unknown),
+            QuestionState::Unknown,
+            QuestionState::Open,
+            QuestionState::Gone,
+            QuestionState::Used(CallResult::Succeeded),
+            QuestionState::Used(CallResult::Refused(None)),
+            QuestionState::Used(CallResult::Unknown),
         ])
-        .prop_map(Step::Held),
+        .prop_map(Step::Question),
         any::<bool>().prop_map(Step::Stand),
         any::<bool>().prop_map(Step::Pod),
         (0..3_u8).prop_map(Step::Protect),
@@ -516,11 +528,11 @@ proptest! {
         for step in steps {
             match step {
                 Step::Decide(text) => drop(world.decides(text)),
-                Step::Held(held) => world.held = held,
-                Step::Stand(true) => world.standing = None,
-                Step::Stand(false) => world.standing = Some(Standing::Gone("Revoked".into())),
-                Step::Pod(true) => world.standing = Some(Standing::PodGone),
-                Step::Pod(false) => world.standing = Some(Standing::Unknown),
+                Step::Question(question) => world.question = question,
+                Step::Stand(true) => world.authority = None,
+                Step::Stand(false) => world.authority = Some(CallAuthority::Revoked("the tool is gone".into())),
+                Step::Pod(true) => world.authority = Some(CallAuthority::PodGone),
+                Step::Pod(false) => world.authority = Some(CallAuthority::Unknown),
                 Step::Protect(0) => world.protection = Protection::Holds,
                 Step::Protect(1) => world.protection = Protection::Unknown,
                 Step::Protect(_) => world.protection = Protection::Missing("none".into()),

@@ -19,8 +19,8 @@ use toolcrib_crds::DecisionVerdict;
 use toolcrib_manifest::{ApprovalRef, Decision, LONGEST_REASON, OpenQuestion, Verdict};
 
 use crate::approvals::open::{Entry, Full, OpenQuestions, decrease};
-use crate::approvals::plan::{Held, Protection, Standing, denial};
-use crate::approvals::reported::Reported;
+use crate::approvals::plan::{CallAuthority, Protection, QuestionState, denial};
+use crate::approvals::reports::QuestionReports;
 use crate::approvals::requirements::AgentRequirements;
 use crate::approvals::stored::{ApprovalBody, Ending, Progress, StoredApproval, StoredDecision};
 use crate::metrics::ApprovalGauges;
@@ -34,7 +34,7 @@ pub const MOST_FINISHED: usize = 64;
 /// The ToolDecisions of a namespace beyond which those about nothing are deleted at once.
 const MOST_IN_NAMESPACE: usize = 1_024;
 /// Limits the remembered ids of ToolApprovals that somebody deleted. Beyond, a mediator is told later.
-const MOST_REMOVED: usize = 2_000;
+const MOST_DELETED: usize = 2_000;
 /// The digits of a question's id in the name of its ToolApproval.
 const ID_DIGITS: usize = 12;
 
@@ -59,16 +59,16 @@ struct Memory {
     /// The number of the ToolDecisions of each namespace.
     decision_counts: HashMap<String, usize>,
     open: OpenQuestions,
-    reported: Reported,
+    reports: QuestionReports,
     /// The open ToolApprovals that somebody deleted.
-    removed: BTreeMap<ObjectRef, Removed>,
+    deleted: BTreeMap<ObjectRef, DeletedApproval>,
     /// Who may approve the calls of each compiled agent.
     requirements: HashMap<ObjectRef, Arc<AgentRequirements>>,
 }
 
 /// What is left of an open ToolApproval that somebody deleted.
 #[derive(Debug)]
-struct Removed {
+struct DeletedApproval {
     /// Uid of the pod that asked.
     pod: String,
     call_digest: String,
@@ -137,13 +137,13 @@ impl Approvals {
             memory.take(old);
             if change.new.is_none()
                 && let Some(body) = old.open()
-                && memory.removed.len() < MOST_REMOVED
+                && memory.deleted.len() < MOST_DELETED
             {
-                let removed = Removed {
+                let deleted = DeletedApproval {
                     pod: body.pod.uid.clone(),
                     call_digest: body.call_digest.clone(),
                 };
-                memory.removed.insert(key, removed);
+                memory.deleted.insert(key, deleted);
             }
         }
         if let Some(new) = &change.new {
@@ -273,8 +273,8 @@ impl Approvals {
     }
 
     /// Whether somebody deleted the ToolApproval of a question that was open.
-    pub fn is_removed(&self, key: &ObjectRef) -> bool {
-        self.memory.lock().removed.contains_key(key)
+    pub fn was_deleted(&self, key: &ObjectRef) -> bool {
+        self.memory.lock().deleted.contains_key(key)
     }
 
     pub fn protection(&self) -> Protection {
@@ -282,7 +282,7 @@ impl Approvals {
     }
 
     /// Sets whether the admission policies hold. Returns whether that changed.
-    pub fn protect(&self, protection: Protection) -> bool {
+    pub fn set_protection(&self, protection: Protection) -> bool {
         let mut memory = self.memory.lock();
         if memory.leads {
             let is_off = protection != Protection::Holds;
@@ -311,9 +311,9 @@ impl Approvals {
     }
 
     /// Notes that a pod asks a question.
-    pub fn asks(&self, pod: &str, id: &str) {
+    pub fn note_question(&self, pod: &str, id: &str) {
         let mut memory = self.memory.lock();
-        memory.reported.asks(pod, id, Instant::now());
+        memory.reports.note_question(pod, id, Instant::now());
     }
 
     /// Notes what a pod reports. Returns the ToolApprovals on which it has news.
@@ -324,7 +324,7 @@ impl Approvals {
         questions: &[OpenQuestion],
     ) -> Vec<ObjectRef> {
         let mut memory = self.memory.lock();
-        memory.reported.merge(pod, questions, Instant::now());
+        memory.reports.merge(pod, questions, Instant::now());
         let Some(keys) = memory.agents.get(agent) else {
             return Vec::new();
         };
@@ -333,9 +333,9 @@ impl Approvals {
             let open = approval.as_ref().and_then(|approval| approval.open());
             open.is_some_and(|body| {
                 body.pod.uid == pod
-                    && match memory.reported.held(pod, &body.request_id) {
-                        Held::Unknown | Held::Open => false,
-                        Held::Used(_) | Held::Gone => true,
+                    && match memory.reports.question_state(pod, &body.request_id) {
+                        QuestionState::Unknown | QuestionState::Open => false,
+                        QuestionState::Used(_) | QuestionState::Gone => true,
                     }
             })
         });
@@ -345,22 +345,24 @@ impl Approvals {
     /// Forgets a deleted pod. Returns the ToolApprovals that it has asked for and that are open.
     pub fn pod_gone(&self, pod: &str) -> Vec<ObjectRef> {
         let mut memory = self.memory.lock();
-        memory.reported.remove_pod(pod);
-        memory.removed.retain(|_, removed| removed.pod != pod);
+        memory.reports.remove_pod(pod);
+        memory.deleted.retain(|_, deleted| deleted.pod != pod);
         memory.open.of_pod(pod)
     }
 
     /// Returns what the pod that asked reports about a question.
-    pub fn held(&self, body: &ApprovalBody) -> Held {
+    pub fn question_state(&self, body: &ApprovalBody) -> QuestionState {
         let memory = self.memory.lock();
-        memory.reported.held(&body.pod.uid, &body.request_id)
+        memory
+            .reports
+            .question_state(&body.pod.uid, &body.request_id)
     }
 
     /// Returns whether the call can still be approved, as far as the agent's compilation says.
-    pub fn standing(&self, agent: &ObjectRef, body: &ApprovalBody) -> Standing {
+    pub fn authority(&self, agent: &ObjectRef, body: &ApprovalBody) -> CallAuthority {
         match self.requirements(agent) {
-            None => Standing::Unknown,
-            Some(requirements) => requirements.standing(body),
+            None => CallAuthority::Unknown,
+            Some(requirements) => requirements.authority(body),
         }
     }
 
@@ -368,11 +370,11 @@ impl Approvals {
     pub fn decisions_for(&self, agent: &ObjectRef, pod: &str) -> Vec<Decision> {
         let now = Instant::now();
         let mut memory = self.memory.lock();
-        let named = memory.reported.named(pod, now);
+        let named = memory.reports.questions(pod, now);
         let decisions = named.iter().filter_map(|question| {
             let key = ObjectRef::new(&*agent.namespace, name(&agent.name, question.id));
-            let removed = memory.removed.get(&key).filter(|it| it.pod == pod);
-            let missing = question.is_missing || removed.is_some();
+            let deleted = memory.deleted.get(&key).filter(|it| it.pod == pod);
+            let missing = question.is_missing || deleted.is_some();
             let known = self.approvals.get(&key.namespace, &key.name);
             let known = known.filter(|it| {
                 let body = it.body.as_deref();
@@ -383,7 +385,7 @@ impl Approvals {
                 Some(approval) => decision(&approval, question.is_used, is_protected),
                 None if missing && !question.is_used => Some(Decision {
                     id: question.id.to_owned(),
-                    call_digest: removed.map_or_else(String::new, |it| it.call_digest.clone()),
+                    call_digest: deleted.map_or_else(String::new, |it| it.call_digest.clone()),
                     verdict: Verdict::Withdrawn,
                     approval: None,
                     decided_by: Vec::new(),
@@ -394,14 +396,14 @@ impl Approvals {
         });
         let decisions: Vec<Decision> = decisions.collect();
         let ids: Vec<&str> = decisions.iter().map(|it| &*it.id).collect();
-        memory.reported.answered(pod, ids.into_iter(), now);
+        memory.reports.note_answer(pod, ids.into_iter(), now);
         decisions
     }
 
     /// Returns once there is a decision for a question that the pod reports as open, and that was not sent
     /// to it within the last second.
     pub async fn decided(&self, agent: &ObjectRef, pod: &str) {
-        let wake = self.memory.lock().reported.wake(pod);
+        let wake = self.memory.lock().reports.wake(pod);
         let Some(wake) = wake else {
             return std::future::pending().await;
         };
@@ -426,12 +428,12 @@ impl Approvals {
         let now = Instant::now();
         let memory = self.memory.lock();
         let is_protected = memory.protection == Protection::Holds;
-        let named = memory.reported.named(pod, now).into_iter();
+        let named = memory.reports.questions(pod, now).into_iter();
         let due = named.filter(|it| !it.is_used).filter_map(|question| {
             let key = ObjectRef::new(&*agent.namespace, name(&agent.name, question.id));
             let is_decided = match self.approvals.get(&key.namespace, &key.name) {
                 Some(approval) => decision(&approval, false, is_protected).is_some(),
-                None => memory.removed.get(&key).is_some_and(|it| it.pod == pod),
+                None => memory.deleted.get(&key).is_some_and(|it| it.pod == pod),
             };
             is_decided.then_some(question.due.unwrap_or(now))
         });
@@ -446,7 +448,7 @@ impl Memory {
             self.open.remove(&key);
             return;
         };
-        self.removed.remove(&key);
+        self.deleted.remove(&key);
         match approval.open() {
             Some(body) => {
                 let entry = Entry {
@@ -498,7 +500,7 @@ impl Memory {
     }
 
     fn wake(&self, pod: &str) {
-        if let Some(wake) = self.reported.wake(pod) {
+        if let Some(wake) = self.reports.wake(pod) {
             wake.notify_waiters();
         }
     }

@@ -28,7 +28,7 @@ impl World {
         let approvals = Arc::<Approvals>::default();
         approvals.begin();
         let writer = StoreWriter::new(approvals.approvals.clone());
-        approvals.protect(Protection::Holds);
+        approvals.set_protection(Protection::Holds);
         Self {
             approvals,
             writer,
@@ -153,7 +153,7 @@ async fn without_policies_a_pod_gets_no_yes() {
     world.with_status(decided("Approved"));
     world.reports(None);
     for protection in [Protection::Unknown, Protection::Missing("none".into())] {
-        world.approvals.protect(protection);
+        world.approvals.set_protection(protection);
         assert_eq!((world.verdicts(), world.is_woken()), (vec![], false));
     }
     world.with_status(decided("Denied"));
@@ -183,19 +183,19 @@ async fn a_deleted_approval_is_withdrawn_and_a_finished_one_is_forgotten() {
     world.with_status(Value::Null);
     world.reports(None);
     world.apply(Event::Delete(read(&world.object)));
-    assert!(world.is_woken() && world.approvals.is_removed(&world.key()));
+    assert!(world.is_woken() && world.approvals.was_deleted(&world.key()));
     let decision = world.approvals.decisions_for(&otter(), POD).remove(0);
     assert_eq!(
         (decision.verdict, decision.approval, &*decision.call_digest),
         (Verdict::Withdrawn, None, "c1:call")
     );
     assert_eq!(world.approvals.pod_gone(POD), []);
-    assert!(!world.approvals.is_removed(&world.key()));
+    assert!(!world.approvals.was_deleted(&world.key()));
 
     let mut world = World::new();
     world.with_status(decided("Expired"));
     world.apply(Event::Delete(read(&world.object)));
-    assert!(!world.approvals.is_removed(&world.key()));
+    assert!(!world.approvals.was_deleted(&world.key()));
     assert!(world.approvals.memory.lock().agents.is_empty());
 }
 
@@ -280,7 +280,7 @@ fn the_decisions_of_a_namespace_are_counted() {
 fn only_a_leader_reports_metrics() {
     let mut world = World::new();
     world.with_status(Value::Null);
-    world.approvals.protect(Protection::Unknown);
+    world.approvals.set_protection(Protection::Unknown);
     let gauges = world.approvals.gauges.clone();
     assert_eq!((gauges.pending.get(), gauges.off.get()), (1, 1));
     world.approvals.end();
@@ -288,7 +288,9 @@ fn only_a_leader_reports_metrics() {
     // The watch goes on, and a task of the tenure may end a moment later.
     world.with_status(Value::Null);
     world.approvals.release(&world.key());
-    world.approvals.protect(Protection::Missing("none".into()));
+    world
+        .approvals
+        .set_protection(Protection::Missing("none".into()));
     assert_eq!((gauges.pending.get(), gauges.off.get()), (0, 0));
     world.approvals.begin();
     assert_eq!((gauges.pending.get(), gauges.off.get()), (1, 0));

@@ -28,14 +28,14 @@ use toolcrib_rules::CallIdentity;
 use super::check::Schedule;
 use super::notify;
 use super::pace::Pace;
-use super::write::Writer;
+use super::write::{WriteError, Writer};
 use crate::approvals::open::Entry;
 use crate::approvals::plan::Protection;
 use crate::approvals::state::{Approvals, name};
 use crate::approvals::stored::StoredApproval;
 use crate::controller::context::Context;
 use crate::controller::queue::work::ApprovalWork;
-use crate::link::questions::{Asker, NotAsked};
+use crate::link::questions::{AskError, Asker};
 use crate::objects::store::StoreObject as _;
 
 /// The longest time for which a question is open.
@@ -76,13 +76,15 @@ impl Questions {
         &self,
         asker: &Asker,
         question: &Question,
-    ) -> Result<QuestionAnswer, NotAsked> {
+    ) -> Result<QuestionAnswer, AskError> {
         let context = &self.context;
         check_shape(question)?;
         if !context.approvals.synced() {
-            return Err(NotAsked::NotSynced);
+            return Err(AskError::NotSynced);
         }
-        context.approvals.asks(&asker.pod_uid, &question.id);
+        context
+            .approvals
+            .note_question(&asker.pod_uid, &question.id);
         let key = ObjectRef::new(
             &*asker.agent.namespace,
             name(&asker.agent.name, &question.id),
@@ -90,13 +92,13 @@ impl Questions {
         if let Some(known) = context.approvals.get(&key) {
             return existing(&known, asker, question);
         }
-        if context.approvals.is_removed(&key) {
+        if context.approvals.was_deleted(&key) {
             let message =
                 "was asked about before, and somebody deleted its ToolApproval".to_owned();
             return Ok(refused(QuestionRefusal::NotGranted, message));
         }
         let of_agent = context.approvals.requirements(&asker.agent);
-        let of_agent = of_agent.ok_or(NotAsked::NotCompiled)?;
+        let of_agent = of_agent.ok_or(AskError::NotCompiled)?;
         let requirements = match of_agent.for_question(question) {
             Ok(requirements) => requirements,
             Err(message) => return Ok(refused(QuestionRefusal::NotGranted, message)),
@@ -109,7 +111,7 @@ impl Questions {
         self.checks.fresh().await;
         match context.approvals.protection() {
             Protection::Holds => {}
-            Protection::Unknown => return Err(NotAsked::Unavailable),
+            Protection::Unknown => return Err(AskError::Unavailable),
             Protection::Missing(why) => {
                 let message =
                     format!("cannot be approved, since no decision could be trusted: {why}");
@@ -136,11 +138,11 @@ impl Questions {
     }
 
     /// Waits for a slot of the agent, and for one of all agents.
-    async fn wait(&self, agent: &ObjectRef) -> Result<(), NotAsked> {
+    async fn wait(&self, agent: &ObjectRef) -> Result<(), AskError> {
         let at = self.pace.lock().of_agent(agent, Instant::now());
-        tokio::time::sleep_until(at.ok_or(NotAsked::Busy)?).await;
+        tokio::time::sleep_until(at.ok_or(AskError::Busy)?).await;
         let at = self.pace.lock().of_all(Instant::now());
-        tokio::time::sleep_until(at.ok_or(NotAsked::Busy)?).await;
+        tokio::time::sleep_until(at.ok_or(AskError::Busy)?).await;
         Ok(())
     }
 
@@ -150,7 +152,7 @@ impl Questions {
         mut reservation: Reservation<'_>,
         asker: &Asker,
         question: &Question,
-    ) -> Result<QuestionAnswer, NotAsked> {
+    ) -> Result<QuestionAnswer, AskError> {
         let context = &self.context;
         let key = reservation.key;
         let leads = || context.leading();
@@ -158,10 +160,7 @@ impl Questions {
             client: &context.client,
             leads: &leads,
         };
-        if !leads() {
-            return Err(NotAsked::NotLeading);
-        }
-        let created = tokio::time::timeout(CREATE, writer.create(approval)).await;
+        let created = tokio::time::timeout(CREATE, writer.create(key, approval)).await;
         let answer = match created {
             Ok(Ok(created)) => {
                 context.metrics.wrote("ToolApproval", "create");
@@ -169,17 +168,21 @@ impl Questions {
                 notify::asked(context, &created).await;
                 existing(&created, asker, question)
             }
-            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {
+            Ok(Err(WriteError::NotLeading)) => Err(AskError::NotLeading),
+            Ok(Err(WriteError::Api {
+                source: kube::Error::Api(status),
+                ..
+            })) if status.is_already_exists() => {
                 // An earlier leader created it, or this one, and the watch has not delivered it.
                 match tokio::time::timeout(CREATE, writer.read(key)).await {
                     Ok(Ok(Some(known))) => existing(&known, asker, question),
-                    Ok(Ok(None) | Err(_)) | Err(_) => Err(NotAsked::Unavailable),
+                    Ok(Ok(None) | Err(_)) | Err(_) => Err(AskError::Unavailable),
                 }
             }
             Ok(Err(error)) => {
                 let error = chain(&error);
                 tracing::warn!(approval = %key, error, "ToolApproval not created");
-                Err(NotAsked::Unavailable)
+                Err(AskError::Unavailable)
             }
             Err(_) => {
                 tracing::warn!(approval = %key, "creation of the ToolApproval timed out");
@@ -187,11 +190,13 @@ impl Questions {
                 reservation.is_kept = true;
                 let work = ApprovalWork(key.clone());
                 context.approval_queue.add_after(work, UNCERTAIN);
-                Err(NotAsked::Unavailable)
+                Err(AskError::Unavailable)
             }
         };
         // A report that is on its way may be older than the ToolApproval.
-        context.approvals.asks(&asker.pod_uid, &question.id);
+        context
+            .approvals
+            .note_question(&asker.pod_uid, &question.id);
         answer
     }
 
@@ -204,11 +209,11 @@ impl Questions {
         question: &Question,
         requirements: CallRequirements,
         arguments: String,
-    ) -> Result<ToolApproval, NotAsked> {
+    ) -> Result<ToolApproval, AskError> {
         let agents = &self.context.stores.agents;
         let agent = agents.get(&asker.agent.namespace, &asker.agent.name);
-        let agent = agent.ok_or(NotAsked::NotCompiled)?;
-        let uid = agent.id().uid.ok_or(NotAsked::NotCompiled)?.to_owned();
+        let agent = agent.ok_or(AskError::NotCompiled)?;
+        let uid = agent.id().uid.ok_or(AskError::NotCompiled)?.to_owned();
         let now = Timestamp::now();
         let open = Duration::from_millis(question.open_for_ms).clamp(SHORTEST_OPEN, LONGEST_OPEN);
         let open = SignedDuration::try_from(open).unwrap_or(SignedDuration::from_hours(1));
@@ -267,7 +272,7 @@ impl Questions {
 struct Reservation<'a> {
     approvals: &'a Approvals,
     key: &'a ObjectRef,
-    /// The question counts further on.
+    /// The question still counts when this value is dropped.
     is_kept: bool,
 }
 
@@ -284,7 +289,7 @@ fn existing(
     known: &StoredApproval,
     asker: &Asker,
     question: &Question,
-) -> Result<QuestionAnswer, NotAsked> {
+) -> Result<QuestionAnswer, AskError> {
     let is_same = known.body.as_deref().is_some_and(|body| {
         body.request_id == question.id
             && body.call_digest == question.call_digest
@@ -292,7 +297,7 @@ fn existing(
     });
     if !is_same {
         tracing::error!(approval = %known.key(), "another question has the name of this one");
-        return Err(NotAsked::Unavailable);
+        return Err(AskError::Unavailable);
     }
     Ok(QuestionAnswer::Asked(ApprovalRef {
         name: known.key().name,
@@ -304,7 +309,7 @@ fn refused(why: QuestionRefusal, message: String) -> QuestionAnswer {
     QuestionAnswer::Refused { why, message }
 }
 
-fn check_shape(question: &Question) -> Result<(), NotAsked> {
+fn check_shape(question: &Question) -> Result<(), AskError> {
     let is_hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
     let is_id = question.id.len() == ID && question.id.chars().all(is_hex);
     let is_short = |text: &str, longest: usize| !text.is_empty() && text.len() <= longest;
@@ -316,12 +321,12 @@ fn check_shape(question: &Question) -> Result<(), NotAsked> {
         && question.rules.len() <= MOST_RULES
         && question.redacted.len() <= MOST_REDACTED;
     let is_json = is_bounded && serde_json::from_str::<IgnoredAny>(&question.arguments).is_ok();
-    (is_id && is_json).then_some(()).ok_or(NotAsked::Malformed)
+    (is_id && is_json).then_some(()).ok_or(AskError::Malformed)
 }
 
 /// Checks that the digest is that of the arguments that persons are shown. It cannot be checked if a
 /// known secret was replaced, which `redacted` says.
-fn check_digest(asker: &Asker, question: &Question) -> Result<(), NotAsked> {
+fn check_digest(asker: &Asker, question: &Question) -> Result<(), AskError> {
     let call = CallIdentity {
         question: &question.id,
         namespace: &asker.agent.namespace,
@@ -332,7 +337,7 @@ fn check_digest(asker: &Asker, question: &Question) -> Result<(), NotAsked> {
         arguments: &question.arguments,
     };
     let is_of_call = !question.redacted.is_empty() || call.digest() == question.call_digest;
-    is_of_call.then_some(()).ok_or(NotAsked::Malformed)
+    is_of_call.then_some(()).ok_or(AskError::Malformed)
 }
 
 fn tier(tier: manifest::Tier) -> Tier {
@@ -386,7 +391,7 @@ mod tests {
         let mut question = question();
         change(&mut question);
         let checked = check_shape(&question).and_then(|()| check_digest(&asker(), &question));
-        assert_eq!(checked, Err(NotAsked::Malformed));
+        assert_eq!(checked, Err(AskError::Malformed));
     }
 
     #[test]

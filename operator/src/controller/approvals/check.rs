@@ -98,7 +98,7 @@ pub async fn keep(context: &Context, schedule: &Schedule) -> anyhow::Error {
 }
 
 fn settle(context: &Context, protection: Protection) {
-    if !context.approvals.protect(protection.clone()) {
+    if !context.approvals.set_protection(protection.clone()) {
         return;
     }
     match protection {

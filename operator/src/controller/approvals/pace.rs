@@ -12,8 +12,8 @@ use crate::controller::queue::rate_limit::RateLimit;
 
 const OF_AGENT: Duration = Duration::from_secs(1);
 const OF_ALL: Duration = Duration::from_millis(50);
-/// The longest wait for each slot: together shorter than a mediator waits for its answer. One whose question
-/// would wait longer asks again.
+/// Limits the wait for each of the two slots. Together they are shorter than a mediator waits for its
+/// answer. A mediator whose question would wait longer asks again.
 const LONGEST: Duration = Duration::from_secs(4);
 /// Number of agents at which those without a reserved slot are forgotten.
 const FORGET_FROM: usize = 1_024;

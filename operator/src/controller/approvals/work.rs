@@ -13,7 +13,9 @@ use toolcrib_crds::StateReason;
 
 use super::notify;
 use super::write::{WriteError, Writer};
-use crate::approvals::plan::{CountedCondition, GONE, MOST_DECISIONS, Plan, Situation, Standing};
+use crate::approvals::plan::{
+    CallAuthority, CountedCondition, GONE, MOST_DECISIONS, Plan, Situation,
+};
 use crate::approvals::stored::{ApprovalBody, StoredApproval, StoredDecision};
 use crate::controller::context::Context;
 use crate::controller::queue::work::ApprovalWork;
@@ -72,10 +74,10 @@ async fn approval(context: &Context, key: &ObjectRef) -> Result<Completion, Writ
         uid: approval.uid(),
         body,
         decisions: &decisions,
-        standing: standing(context, key, body),
-        held: context.approvals.held(body),
+        authority: authority(context, key, body),
+        question: context.approvals.question_state(body),
         protection: context.approvals.protection(),
-        kept: context.settings.approvals_kept,
+        retention: context.settings.approvals_kept,
         now: Timestamp::now(),
     };
     let plan = situation.plan();
@@ -83,7 +85,7 @@ async fn approval(context: &Context, key: &ObjectRef) -> Result<Completion, Writ
     let mut again = plan.again;
     let (surplus, kept) = partition(&decisions, |at| plan.surplus.contains(&at));
     for decision in kept {
-        let left = clean(context, &writer, decision, &approval).await?;
+        let left = adopt_or_expire(context, &writer, decision, &approval).await?;
         again = again.into_iter().chain(left).min();
     }
     again = again
@@ -134,23 +136,23 @@ async fn write(
 }
 
 /// Whether the agent may still make the call.
-fn standing(context: &Context, key: &ObjectRef, body: &ApprovalBody) -> Standing {
+fn authority(context: &Context, key: &ObjectRef, body: &ApprovalBody) -> CallAuthority {
     let stores = &context.stores;
     let pod = stores.pods.get(&key.namespace, &body.pod.name);
     if pod.is_none_or(|pod| pod.id().uid != Some(&body.pod.uid)) {
-        return Standing::PodGone;
+        return CallAuthority::PodGone;
     }
     let agent = stores.agents.get(&key.namespace, &body.agent.name);
     if agent.is_none_or(|agent| agent.id().uid != Some(&body.agent.uid)) {
-        return Standing::Gone("Revoked: the agent was deleted".to_owned());
+        return CallAuthority::Revoked("the agent was deleted".to_owned());
     }
     let agent = ObjectRef::new(&*key.namespace, &*body.agent.name);
-    context.approvals.standing(&agent, body)
+    context.approvals.authority(&agent, body)
 }
 
-/// Makes a decision on this approval its part, or deletes one on an earlier approval of this name after
-/// a time. Returns what is left of the time.
-async fn clean(
+/// Makes the ToolApproval the owner of a decision on it. A decision on an earlier ToolApproval of this name
+/// is deleted once it is old enough; returns the time until then.
+async fn adopt_or_expire(
     context: &Context,
     writer: &Writer<'_>,
     decision: &StoredDecision,
@@ -169,7 +171,7 @@ async fn clean(
     Ok(None)
 }
 
-/// Deletes a decision that is about nothing, after a time. Returns what is left of it.
+/// Deletes a decision on no ToolApproval once it is old enough. Returns the time until then.
 async fn expire(
     context: &Context,
     writer: &Writer<'_>,
@@ -207,7 +209,8 @@ async fn delete(
     Ok((surplus.len() > MOST_DELETED).then_some(SignedDuration::ZERO))
 }
 
-/// Counts out the decisions on an approval that does not exist.
+/// Marks the decisions on a ToolApproval that does not exist as `Gone`, and deletes them once they are old
+/// enough.
 async fn orphans(
     context: &Context,
     writer: &Writer<'_>,
@@ -222,17 +225,8 @@ async fn orphans(
     let is_new = |it: &StoredDecision| it.body.as_ref().is_some_and(|it| it.counted.is_none());
     if decisions.iter().any(|it| is_new(it)) {
         // The two watches are not in step, so the approval may be there already.
-        match writer.read(key).await {
-            Ok(None) => {}
-            Ok(Some(_)) => return Ok(Completion::Again(CATCH_UP)),
-            Err(source) => {
-                return Err(WriteError::Api {
-                    operation: "read",
-                    kind: "ToolApproval",
-                    key: key.clone(),
-                    source,
-                });
-            }
+        if writer.read(key).await?.is_some() {
+            return Ok(Completion::Again(CATCH_UP));
         }
     }
     let most = match context.approvals.has_too_many_decisions(&key.namespace) {

@@ -42,23 +42,35 @@ pub struct Writer<'a> {
 
 impl Writer<'_> {
     /// Creates a ToolApproval.
-    pub async fn create(&self, approval: &ToolApproval) -> Result<StoredApproval, kube::Error> {
-        let namespace = approval.metadata.namespace.as_deref().unwrap_or_default();
-        let api: Api<StoredApproval> = Api::namespaced(self.client.clone(), namespace);
-        let bytes = serde_json::to_vec(approval).map_err(kube::Error::SerdeError)?;
-        let request = kube::core::Request::new(api.resource_url());
-        let request = request
-            .create(&PostParams::default(), bytes)
-            .map_err(kube::Error::BuildRequest)?;
-        self.client.request(request).await
+    pub async fn create(
+        &self,
+        key: &ObjectRef,
+        approval: &ToolApproval,
+    ) -> Result<StoredApproval, WriteError> {
+        if !(self.leads)() {
+            return Err(WriteError::NotLeading);
+        }
+        let api: Api<StoredApproval> = Api::namespaced(self.client.clone(), &key.namespace);
+        let create = async {
+            let bytes = serde_json::to_vec(approval).map_err(kube::Error::SerdeError)?;
+            let request = kube::core::Request::new(api.resource_url());
+            let request = request.create(&PostParams::default(), bytes);
+            let request = request.map_err(kube::Error::BuildRequest)?;
+            self.client.request(request).await
+        };
+        let created = create.await;
+        created.map_err(|error| failed("create", "ToolApproval", key, error))
     }
 
     /// Reads a ToolApproval; `None` if it does not exist. Lists a single object, which needs no further
     /// right.
-    pub async fn read(&self, key: &ObjectRef) -> Result<Option<StoredApproval>, kube::Error> {
+    pub async fn read(&self, key: &ObjectRef) -> Result<Option<StoredApproval>, WriteError> {
         let api: Api<StoredApproval> = Api::namespaced(self.client.clone(), &key.namespace);
         let one = ListParams::default().fields(&format!("metadata.name={}", key.name));
-        Ok(api.list(&one).await?.items.into_iter().next())
+        match api.list(&one).await {
+            Ok(found) => Ok(found.items.into_iter().next()),
+            Err(error) => Err(failed("read", "ToolApproval", key, error)),
+        }
     }
 
     /// Writes the status of the watched version.

@@ -13,11 +13,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use toolcrib_manifest::{ApprovalUse, LONGEST_CODE, OpenQuestion};
 
-use super::plan::{CallResult, Held};
+use super::plan::{CallResult, QuestionState};
 
-/// Limits the questions that are read from a report: the open ones, and those that were used and that the
-/// operator has not noted yet.
-const MOST_REPORTED: usize = 64;
+/// Limits the questions that are read from a report. A mediator has fewer: 8 open ones, those in a call, and
+/// 64 used ones that the operator has not noted yet.
+const MOST_REPORTED: usize = 128;
 /// Limits the bytes of an id.
 const LONGEST_ID: usize = 64;
 /// A report that arrives so soon after a question may have been sent before it.
@@ -28,8 +28,9 @@ const MISSING: Duration = Duration::from_secs(30);
 /// Interval between two answers with the same decision, while the mediator reports the question as open.
 const REPEATED: Duration = Duration::from_secs(1);
 
+/// The last report of each pod, as far as it is about questions.
 #[derive(Debug, Default)]
-pub struct Reported {
+pub struct QuestionReports {
     pods: HashMap<String, PodQuestions>,
 }
 
@@ -39,15 +40,16 @@ struct PodQuestions {
     /// Time of the last report; `None`: it has only asked.
     reported: Option<Instant>,
     /// The questions of the last report, by id.
-    named: BTreeMap<String, Named>,
+    questions: BTreeMap<String, QuestionReport>,
     /// The last time at which the pod asked a question, by id.
     asked: BTreeMap<String, Instant>,
     /// Wakes the pod's request that waits for an answer.
     wake: Arc<Notify>,
 }
 
+/// What the last report of a pod says about a question.
 #[derive(Clone, Debug)]
-struct Named {
+struct QuestionReport {
     used: Option<CallResult>,
     /// The first report that named it.
     since: Instant,
@@ -57,7 +59,7 @@ struct Named {
 
 /// A question that the last report named.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct ReportedQuestion<'a> {
     pub id: &'a str,
     /// The approval was used.
     pub is_used: bool,
@@ -67,9 +69,9 @@ pub struct Question<'a> {
     pub due: Option<Instant>,
 }
 
-impl Reported {
+impl QuestionReports {
     /// Notes that the pod asks a question.
-    pub fn asks(&mut self, pod: &str, id: &str, now: Instant) {
+    pub fn note_question(&mut self, pod: &str, id: &str, now: Instant) {
         let pod = self.pods.entry(pod.to_owned()).or_default();
         pod.asked
             .retain(|_, at| now.saturating_duration_since(*at) < MISSING);
@@ -85,18 +87,18 @@ impl Reported {
         }
         let pod = self.pods.entry(pod.to_owned()).or_default();
         pod.reported = Some(now);
-        let before = std::mem::take(&mut pod.named);
-        let named = questions.iter().filter(|it| it.id.len() <= LONGEST_ID);
-        let named = named.take(MOST_REPORTED).map(|it| {
+        let before = std::mem::take(&mut pod.questions);
+        let questions = questions.iter().filter(|it| it.id.len() <= LONGEST_ID);
+        let questions = questions.take(MOST_REPORTED).map(|it| {
             let before = before.get(&it.id);
-            let named = Named {
+            let report = QuestionReport {
                 used: it.used.map(|used| result(used, it.code.as_deref())),
                 since: before.map_or(now, |before| before.since),
                 answered: before.and_then(|before| before.answered),
             };
-            (it.id.clone(), named)
+            (it.id.clone(), report)
         });
-        pod.named = named.collect();
+        pod.questions = questions.collect();
     }
 
     pub fn remove_pod(&mut self, pod: &str) {
@@ -105,51 +107,51 @@ impl Reported {
         }
     }
 
-    /// Returns what the pod reports about a question.
-    pub fn held(&self, pod: &str, id: &str) -> Held {
+    /// Returns what the pod's last report says about a question.
+    pub fn question_state(&self, pod: &str, id: &str) -> QuestionState {
         let Some((pod, reported)) = self
             .pods
             .get(pod)
             .and_then(|pod| Some((pod, pod.reported?)))
         else {
-            return Held::Unknown;
+            return QuestionState::Unknown;
         };
-        match pod.named.get(id) {
-            Some(Named {
+        match pod.questions.get(id) {
+            Some(QuestionReport {
                 used: Some(used), ..
-            }) => Held::Used(used.clone()),
-            Some(Named { used: None, .. }) => Held::Open,
+            }) => QuestionState::Used(used.clone()),
+            Some(QuestionReport { used: None, .. }) => QuestionState::Open,
             None => {
                 let asked = pod.asked.get(id);
                 match asked.is_some_and(|asked| reported < *asked + OVERTAKEN) {
-                    true => Held::Unknown,
-                    false => Held::Gone,
+                    true => QuestionState::Unknown,
+                    false => QuestionState::Gone,
                 }
             }
         }
     }
 
     /// Returns the questions that the pod's last report named.
-    pub fn named(&self, pod: &str, now: Instant) -> Vec<Question<'_>> {
+    pub fn questions(&self, pod: &str, now: Instant) -> Vec<ReportedQuestion<'_>> {
         let Some(pod) = self.pods.get(pod) else {
             return Vec::new();
         };
         let old = |at: &Instant| now.saturating_duration_since(*at) >= MISSING;
-        let named = pod.named.iter().map(|(id, named)| Question {
+        let questions = pod.questions.iter().map(|(id, report)| ReportedQuestion {
             id,
-            is_used: named.used.is_some(),
-            is_missing: old(&named.since) && pod.asked.get(id).is_none_or(old),
-            due: named.answered.map(|at| at + REPEATED),
+            is_used: report.used.is_some(),
+            is_missing: old(&report.since) && pod.asked.get(id).is_none_or(old),
+            due: report.answered.map(|at| at + REPEATED),
         });
-        named.collect()
+        questions.collect()
     }
 
     /// Notes that an answer has decisions on these questions.
-    pub fn answered<'a>(&mut self, pod: &str, ids: impl Iterator<Item = &'a str>, now: Instant) {
+    pub fn note_answer<'a>(&mut self, pod: &str, ids: impl Iterator<Item = &'a str>, now: Instant) {
         if let Some(pod) = self.pods.get_mut(pod) {
             for id in ids {
-                if let Some(named) = pod.named.get_mut(id) {
-                    named.answered = Some(now);
+                if let Some(report) = pod.questions.get_mut(id) {
+                    report.answered = Some(now);
                 }
             }
         }
@@ -161,6 +163,7 @@ impl Reported {
     }
 }
 
+/// The result of a call for which an approval was used. A code that is none is left out.
 fn result(used: ApprovalUse, code: Option<&str>) -> CallResult {
     match used {
         ApprovalUse::Succeeded => CallResult::Succeeded,
@@ -191,14 +194,14 @@ mod tests {
     }
 
     struct World {
-        reported: Reported,
+        reports: QuestionReports,
         start: Instant,
     }
 
     impl World {
         fn new() -> Self {
             Self {
-                reported: Reported::default(),
+                reports: QuestionReports::default(),
                 start: Instant::now(),
             }
         }
@@ -207,50 +210,62 @@ mod tests {
             self.start + Duration::from_secs(seconds)
         }
 
-        fn asks(&mut self, id: &str, second: u64) {
+        fn note_question(&mut self, id: &str, second: u64) {
             let now = self.at(second);
-            self.reported.asks("p", id, now);
+            self.reports.note_question("p", id, now);
         }
 
-        fn reports(&mut self, questions: &[OpenQuestion], second: u64) {
+        fn gets(&mut self, questions: &[OpenQuestion], second: u64) {
             let now = self.at(second);
-            self.reported.merge("p", questions, now);
+            self.reports.merge("p", questions, now);
         }
     }
 
     #[test]
     fn a_question_that_is_not_named_is_gone_unless_the_report_may_be_older() {
         let mut world = World::new();
-        assert_eq!(world.reported.held("p", "q"), Held::Unknown);
-        world.reports(&[], 0);
         assert_eq!(
-            world.reported.held("p", "q"),
-            Held::Unknown,
+            world.reports.question_state("p", "q"),
+            QuestionState::Unknown
+        );
+        world.gets(&[], 0);
+        assert_eq!(
+            world.reports.question_state("p", "q"),
+            QuestionState::Unknown,
             "nothing is kept"
         );
-        world.asks("q", 1);
-        assert_eq!(world.reported.held("p", "q"), Held::Unknown);
-        world.reports(&[], 10);
-        assert_eq!(world.reported.held("p", "q"), Held::Unknown);
-        world.reports(&[open("q")], 12);
-        assert_eq!(world.reported.held("p", "q"), Held::Open);
-        world.reports(&[], 13);
-        assert_eq!(world.reported.held("p", "q"), Held::Gone);
-        // A later question about the same pod, to an earlier leader.
-        assert_eq!(world.reported.held("p", "r"), Held::Gone);
-        let used = Some(ApprovalUse::Failed);
-        world.reports(&[OpenQuestion { used, ..open("q") }], 14);
+        world.note_question("q", 1);
         assert_eq!(
-            world.reported.held("p", "q"),
-            Held::Used(CallResult::Failed)
+            world.reports.question_state("p", "q"),
+            QuestionState::Unknown
+        );
+        world.gets(&[], 10);
+        assert_eq!(
+            world.reports.question_state("p", "q"),
+            QuestionState::Unknown
+        );
+        world.gets(&[open("q")], 12);
+        assert_eq!(world.reports.question_state("p", "q"), QuestionState::Open);
+        world.gets(&[], 13);
+        assert_eq!(world.reports.question_state("p", "q"), QuestionState::Gone);
+        // A later question about the same pod, to an earlier leader.
+        assert_eq!(world.reports.question_state("p", "r"), QuestionState::Gone);
+        let used = Some(ApprovalUse::Failed);
+        world.gets(&[OpenQuestion { used, ..open("q") }], 14);
+        assert_eq!(
+            world.reports.question_state("p", "q"),
+            QuestionState::Used(CallResult::Failed)
         );
         let mut refused = |code: &str, expected: Option<&str>| {
             let code = Some(code.to_owned());
             let used = Some(ApprovalUse::Refused);
             let id = "q".to_owned();
-            world.reports(&[OpenQuestion { id, used, code }], 15);
+            world.gets(&[OpenQuestion { id, used, code }], 15);
             let expected = CallResult::Refused(expected.map(Arc::from));
-            assert_eq!(world.reported.held("p", "q"), Held::Used(expected));
+            assert_eq!(
+                world.reports.question_state("p", "q"),
+                QuestionState::Used(expected)
+            );
         };
         refused("rate_limited", Some("rate_limited"));
         refused("http_403", Some("http_403"));
@@ -264,15 +279,15 @@ mod tests {
     fn a_named_question_without_an_object_is_missing_after_a_while() {
         let mut world = World::new();
         let missing = |world: &World, second| {
-            let named = world.reported.named("p", world.at(second));
+            let named = world.reports.questions("p", world.at(second));
             named.iter().map(|it| it.is_missing).collect::<Vec<_>>()
         };
-        world.reports(&[open("q")], 0);
-        world.reports(&[open("q")], 20);
+        world.gets(&[open("q")], 0);
+        world.gets(&[open("q")], 20);
         assert_eq!(missing(&world, 29), [false]);
         assert_eq!(missing(&world, 30), [true]);
         // It asks again.
-        world.asks("q", 31);
+        world.note_question("q", 31);
         assert_eq!(missing(&world, 60), [false]);
         assert_eq!(missing(&world, 61), [true]);
     }
@@ -280,15 +295,15 @@ mod tests {
     #[test]
     fn a_decision_is_repeated_once_a_second() {
         let mut world = World::new();
-        world.reports(&[open("q")], 0);
-        let due = |world: &World| world.reported.named("p", world.at(5))[0].due;
+        world.gets(&[open("q")], 0);
+        let due = |world: &World| world.reports.questions("p", world.at(5))[0].due;
         assert_eq!(due(&world), None);
         let now = world.at(5);
-        world.reported.answered("p", ["q", "r"].into_iter(), now);
-        world.reports(&[open("q")], 5);
+        world.reports.note_answer("p", ["q", "r"].into_iter(), now);
+        world.gets(&[open("q")], 5);
         assert_eq!(due(&world), Some(world.at(6)));
-        world.reports(&[], 6);
-        world.reports(&[open("q")], 7);
+        world.gets(&[], 6);
+        world.gets(&[open("q")], 7);
         assert_eq!(due(&world), None, "it was closed between");
     }
 
@@ -296,16 +311,16 @@ mod tests {
     fn a_hostile_report_is_cut() {
         let mut world = World::new();
         let many: Vec<OpenQuestion> = (0..10_000).map(|it| open(&format!("{it}"))).collect();
-        world.reports(&many, 0);
+        world.gets(&many, 0);
         let now = world.at(0);
-        assert_eq!(world.reported.named("p", now).len(), MOST_REPORTED);
-        world.reports(&[open(&"x".repeat(LONGEST_ID + 1))], 1);
-        assert_eq!(world.reported.named("p", now).len(), 0);
+        assert_eq!(world.reports.questions("p", now).len(), MOST_REPORTED);
+        world.gets(&[open(&"x".repeat(LONGEST_ID + 1))], 1);
+        assert_eq!(world.reports.questions("p", now).len(), 0);
         for id in 0..10_000 {
-            world.asks(&format!("{id}"), 2);
+            world.note_question(&format!("{id}"), 2);
         }
-        assert_eq!(world.reported.pods["p"].asked.len(), MOST_REPORTED);
-        world.reported.remove_pod("p");
-        assert!(world.reported.pods.is_empty());
+        assert_eq!(world.reports.pods["p"].asked.len(), MOST_REPORTED);
+        world.reports.remove_pod("p");
+        assert!(world.reports.pods.is_empty());
     }
 }
