@@ -169,10 +169,7 @@ impl Questions {
                 existing(&created, asker, question)
             }
             Ok(Err(WriteError::NotLeading)) => Err(AskError::NotLeading),
-            Ok(Err(WriteError::Api {
-                source: kube::Error::Api(status),
-                ..
-            })) if status.is_already_exists() => {
+            Ok(Err(WriteError::Exists(_))) => {
                 // An earlier leader created it, or this one, and the watch has not delivered it.
                 match tokio::time::timeout(CREATE, writer.read(key)).await {
                     Ok(Ok(Some(known))) => existing(&known, asker, question),

@@ -40,7 +40,7 @@ pub async fn keep(context: &Context) -> anyhow::Error {
             Ok(Ok(completion)) => completion,
             Ok(Err(WriteError::Stale(_))) => Completion::Again(CATCH_UP),
             Ok(Err(WriteError::NotLeading)) => Completion::Settled,
-            Ok(Err(error @ WriteError::Api { .. })) => {
+            Ok(Err(error @ (WriteError::Exists(_) | WriteError::Api { .. }))) => {
                 let error = chain(&error);
                 tracing::warn!(approval = %key, error, "write failed, requeued");
                 Completion::Failed

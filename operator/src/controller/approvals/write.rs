@@ -23,12 +23,14 @@ pub enum WriteError {
     Stale(ObjectRef),
     #[error("this replica is no longer the leader")]
     NotLeading,
+    #[error("{0} exists already")]
+    Exists(ObjectRef),
     #[error("cannot {operation} {kind} {key}")]
     Api {
         operation: &'static str,
         kind: &'static str,
         key: ObjectRef,
-        source: kube::Error,
+        source: Box<kube::Error>,
     },
 }
 
@@ -224,16 +226,19 @@ fn failed(
     key: &ObjectRef,
     error: kube::Error,
 ) -> WriteError {
-    if let kube::Error::Api(status) = &error
-        && (status.is_conflict() || status.is_not_found())
-    {
-        return WriteError::Stale(key.clone());
+    if let kube::Error::Api(status) = &error {
+        if status.is_conflict() || status.is_not_found() {
+            return WriteError::Stale(key.clone());
+        }
+        if status.is_already_exists() {
+            return WriteError::Exists(key.clone());
+        }
     }
     WriteError::Api {
         operation,
         kind,
         key: key.clone(),
-        source: error,
+        source: Box::new(error),
     }
 }
 
