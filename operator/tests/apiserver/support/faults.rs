@@ -2,7 +2,8 @@
 //! age or drop messages.
 //!
 //! Writes are numbered in the order in which they begin, so a fault can be put at each of them in
-//! turn. Renewing the lease and reviewing a token are not counted.
+//! turn. Renewing the lease, reviewing a token and the dry run of the policies for approvals are not
+//! counted.
 //!
 //! Invariant: messages without a fault pass unchanged, bodies streamed.
 
@@ -18,6 +19,7 @@ use kube::client::Body;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use toolcrib_compile::names;
 
 /// The fault of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -406,7 +408,10 @@ const GONE: &str = concat!(
 
 /// True if the request is a write of the controller's actual work.
 fn counts(method: &Method, path: &str) -> bool {
-    *method != Method::GET && !path.contains("/leases/") && !path.contains("/tokenreviews")
+    *method != Method::GET
+        && !path.contains("/leases/")
+        && !path.contains("/tokenreviews")
+        && single(path) != Some(names::APPROVAL_CHECK)
 }
 
 fn query(uri: &Uri) -> impl Iterator<Item = (String, String)> {
