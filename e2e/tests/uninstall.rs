@@ -50,7 +50,8 @@ fn uninstalling_keeps_the_definitions_and_blocks_nothing() -> Result<()> {
         },
     )?;
     let left = names(&platform, &["roles,rolebindings", "--namespace", WORKING])?;
-    assert_eq!(left, [""; 0], "rights left in {WORKING}");
+    // The example's, of whom nobody but its author can say that it is not needed any more.
+    assert_eq!(left, ["desk-leads"], "rights left in {WORKING}");
     worker.goes_on()?;
     worker.ends_with_a_whole_record()?;
 
