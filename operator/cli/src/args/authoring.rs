@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Subcommand};
 
-use super::values::{Description, VariableFrom, dns_label, service_address, url_address};
+use super::values::{
+    Description, DescriptionForm, VariableFrom, dns_label, service_address, url_address,
+};
 use super::{DiscoverArgs, FromImageArgs, examples};
 use crate::authoring::import::KnownProvider;
 use crate::authoring::openapi::Address;
@@ -111,12 +113,4 @@ pub struct FromOpenApiArgs {
     /// The part that is printed
     #[arg(short, long, value_enum, default_value_t = DescriptionForm::Surface)]
     pub output: DescriptionForm,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DescriptionForm {
-    /// The Surface as YAML; also the Secret that it needs, without a value
-    Surface,
-    /// The claw.describe descriptor alone, as JSON
-    Descriptor,
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use oci_client::Reference;
 
-use super::DescriptionForm;
-use super::values::{dns_label, service_address, url_address};
+use super::values::{DescriptionForm, dns_label, service_address, url_address};
 use crate::authoring::image::platform::Platform;
 use crate::authoring::openapi::Address;
 

@@ -21,7 +21,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use approvals::{ApprovalsArgs, DecideArgs};
 pub use audit::{AuditArgs, AuditOutput, AuditQuery, AuditVerb, RecordArgs, VerifyArgs};
-pub use authoring::{DescriptionForm, FromOpenApiArgs, FromStdioArgs, ImportArgs, SurfaceVerb};
+pub use authoring::{FromOpenApiArgs, FromStdioArgs, ImportArgs, SurfaceVerb};
 pub use discover::DiscoverArgs;
 pub use image::FromImageArgs;
 pub use propose::{ProposeArgs, ProposeOutput};
@@ -31,7 +31,7 @@ pub use reading::{
 pub use run::RunArgs;
 pub use source::{AssumedArgs, ClusterArgs, ConnectionArgs, FileArgs, OperatorArgs, SourceArgs};
 pub use suspend::{AgentsArgs, SuspendArgs};
-pub use values::{AddressTarget, LocalAddress, SecretFrom, ValueFrom};
+pub use values::{AddressTarget, DescriptionForm, LocalAddress, SecretFrom, ValueFrom};
 
 /// Governed tools for AI agents: what every agent may do, from files or from a cluster.
 #[derive(Parser)]

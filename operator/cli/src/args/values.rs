@@ -3,11 +3,21 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use jiff::Timestamp;
 use toolcrib_compile::SecretKeyRef;
 use toolcrib_crds::EgressRule;
 
 use crate::authoring::openapi::Address;
+
+/// `--output` of the verbs that describe a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DescriptionForm {
+    /// The Surface as YAML; also the Secret that it needs, without a value
+    Surface,
+    /// The claw.describe descriptor alone, as JSON
+    Descriptor,
+}
 
 /// `--dns-egress`: a list of egress rules in one argument.
 #[derive(Clone, Debug, PartialEq)]
