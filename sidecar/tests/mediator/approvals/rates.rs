@@ -87,7 +87,7 @@ async fn an_approved_call_is_decided_by_the_rate_of_then() {
     answered(second).await;
     assert_eq!(code(&world), "rate_limited");
     operator
-        .hears(json!([{"id": two["id"], "used": "Refused"}]))
+        .hears(json!([{"id": two["id"], "used": "Refused", "code": "rate_limited"}]))
         .await;
     assert_eq!(world.desk.requests().len(), 1);
     assert_eq!(lines(&world, "intent").len(), 1);
