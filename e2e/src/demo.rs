@@ -152,7 +152,7 @@ fn a_large_trade(platform: &Platform) -> Result<()> {
             .map_err(|_| anyhow!("the agent was not asked"))?
     })?;
     print!("{answer}");
-    println!("$ {listed}\n{}", platform.kubectl(&list)?);
+    print!("$ {listed}\n{}", platform.kubectl(&list)?);
     Ok(())
 }
 
