@@ -50,8 +50,8 @@ pub use providers::{
 };
 pub use question::{
     ApprovalRef, ApprovalUse, AskingRule, Decision, LONGEST_CODE, LONGEST_QUESTION,
-    LONGEST_QUESTION_ARGUMENTS, LONGEST_REASON, MOST_QUESTIONS, OpenQuestion, Question,
-    QuestionAnswer, QuestionRefusal, Verdict,
+    LONGEST_QUESTION_ARGUMENTS, LONGEST_REASON, MOST_ASKING_RULES, MOST_QUESTIONS, MOST_REDACTED,
+    OpenQuestion, Question, QuestionAnswer, QuestionRefusal, Verdict,
 };
 pub use rate_use::{ANSWER_TO_REPORT, MOST_RATE_SLOTS, MOST_RATED_RULES, RateCount, RateUse};
 pub use raw::RawJson;

@@ -17,6 +17,10 @@ pub const MOST_QUESTIONS: usize = 8;
 pub const LONGEST_QUESTION: usize = 32 * 1024;
 /// Limits the bytes of [`Question::arguments`].
 pub const LONGEST_QUESTION_ARGUMENTS: usize = 16 * 1024;
+/// Limits [`Question::rules`]. A person who may approve by one of them is enough.
+pub const MOST_ASKING_RULES: usize = 32;
+/// Limits [`Question::redacted`].
+pub const MOST_REDACTED: usize = 64;
 /// Limits the bytes of [`OpenQuestion::code`].
 pub const LONGEST_CODE: usize = 64;
 /// Limits the bytes of [`Decision::reason`].

@@ -23,7 +23,7 @@ const RULE_BYTES: usize = 1024;
 pub enum AgentRequirements {
     /// No call may be made, for this reason.
     NoCalls(&'static str),
-    /// Of each tool whose calls may need an approval, by canonical name.
+    /// The requirements of the tools whose calls may need an approval, by canonical name.
     Tools(BTreeMap<String, ToolRequirements>),
 }
 

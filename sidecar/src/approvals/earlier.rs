@@ -406,7 +406,7 @@ mod tests {
             ("unknown", Progress::Used(ApprovalUse::Unknown), 2400),
             ("failed", Progress::Used(ApprovalUse::Failed), 2400),
             ("denied", denied, 300),
-            // Nobody has written its end yet.
+            // Its time is up, and the line of its end is not written yet.
             ("expired", Progress::Open, 0),
             ("over", Progress::Ended(Ending::Expired), 300),
         ];

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use toolcrib_dialect::json;
 use toolcrib_manifest::{
-    AgentFile, LONGEST_QUESTION, LONGEST_QUESTION_ARGUMENTS, Question, RawJson,
+    AgentFile, LONGEST_QUESTION, LONGEST_QUESTION_ARGUMENTS, MOST_REDACTED, Question, RawJson,
 };
 use toolcrib_mediation::{ApprovalNeed, ManagedCall, ResultCode, Scrubber, ToolFailure};
 use toolcrib_record::{Line, QuestionLine, QuestionRule};
@@ -14,9 +14,6 @@ use toolcrib_rules::CallIdentity;
 
 use super::OPEN_FOR;
 use crate::history::line::{LineContext, escaped};
-
-/// Limits the places that are named in which a secret was replaced.
-const MOST_REDACTED: usize = 64;
 
 /// A call in the form that a person reviews.
 pub(super) struct ReviewedCall<'a> {

@@ -14,6 +14,8 @@ use super::{ReadError, Scope, Session};
 use crate::failure::Failure;
 
 const POLL: Duration = Duration::from_millis(250);
+/// Pause between the end of a watch and the list that begins the next one.
+const BEFORE_NEXT_WATCH: Duration = Duration::from_secs(1);
 /// The role with the rights that these verbs need.
 const ROLE: &str = "the chart's ClusterRole NAME-approver has them, bound in the namespace";
 
@@ -127,6 +129,7 @@ impl Session {
                 let changes = api.watch(&WatchParams::default(), &version).await;
                 let changes = changes.map_err(|error| self.watch_failure(error))?;
                 until_it_ends(changes, &mut show).await?;
+                tokio::time::sleep(BEFORE_NEXT_WATCH).await;
             }
         })
     }

@@ -52,7 +52,7 @@ pub enum CallAuthority {
     Unknown,
     /// The pod that asked is gone.
     PodGone,
-    /// Nobody can approve the call any more, for this reason.
+    /// The call cannot be approved any more, for this reason.
     Revoked(String),
     /// The call can be approved as these rules and policies say.
     Granted(CallRequirements),

@@ -20,8 +20,8 @@ use toolcrib_bounds::{chain, cut, escaped};
 use toolcrib_compile::{CallRequirements, ObjectRef, names};
 use toolcrib_crds::{Agent, ObjectIdentity, Tier, ToolApproval, ToolApprovalSpec};
 use toolcrib_manifest::{
-    self as manifest, ApprovalRef, LONGEST_QUESTION_ARGUMENTS, Question, QuestionAnswer,
-    QuestionRefusal,
+    self as manifest, ApprovalRef, LONGEST_QUESTION_ARGUMENTS, MOST_ASKING_RULES, MOST_REDACTED,
+    Question, QuestionAnswer, QuestionRefusal,
 };
 use toolcrib_rules::CallIdentity;
 
@@ -50,9 +50,7 @@ const ID: usize = 32;
 /// Limits the bytes of names and digests in a question.
 const LONGEST_TOOL: usize = 256;
 const LONGEST_DIGEST: usize = 80;
-/// Limits the rules and the places with secrets in a question.
-const MOST_RULES: usize = 64;
-const MOST_REDACTED: usize = 64;
+/// Limits the bytes of a place in which a secret was replaced.
 const LONGEST_POINTER: usize = 1024;
 
 /// Takes the questions of mediators.
@@ -315,7 +313,7 @@ fn check_shape(question: &Question) -> Result<(), AskError> {
         && is_digest(&question.call_digest)
         && is_digest(&question.entry)
         && question.arguments.len() <= LONGEST_QUESTION_ARGUMENTS
-        && question.rules.len() <= MOST_RULES
+        && question.rules.len() <= MOST_ASKING_RULES
         && question.redacted.len() <= MOST_REDACTED;
     let is_json = is_bounded && serde_json::from_str::<IgnoredAny>(&question.arguments).is_ok();
     (is_id && is_json).then_some(()).ok_or(AskError::Malformed)

@@ -1,12 +1,9 @@
 //! Who asks for an approval of a call.
 
-use toolcrib_manifest::{AskingRule, Tier};
+use toolcrib_manifest::{AskingRule, MOST_ASKING_RULES, Tier};
 use toolcrib_rules::Rule;
 
 use crate::tools::catalog::CatalogTool;
-
-/// Limits the rules that a question names. A person who may approve by one of them is enough.
-const MOST_RULES: usize = 32;
 
 /// The approval that a call needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +56,7 @@ impl ApprovalNeed {
     #[must_use]
     pub fn for_question(&self) -> Self {
         Self {
-            rules: self.rules.iter().take(MOST_RULES).cloned().collect(),
+            rules: self.rules.iter().take(MOST_ASKING_RULES).cloned().collect(),
             ..self.clone()
         }
     }

@@ -36,7 +36,7 @@ pub struct LocalLink {
 }
 
 /// The tasks that answer the link and ask the person.
-pub struct Asking(JoinSet<()>);
+pub struct ApprovalTasks(JoinSet<()>);
 
 /// A question that waits for its turn at the terminal.
 struct WaitingQuestion {
@@ -86,7 +86,7 @@ impl LocalLink {
     }
 
     /// Starts to answer. Must be called within a runtime.
-    pub fn start(self, compilation: Compilation) -> anyhow::Result<Asking> {
+    pub fn start(self, compilation: Compilation) -> anyhow::Result<ApprovalTasks> {
         self.listener
             .set_nonblocking(true)
             .and_then(|()| tokio::net::TcpListener::from_std(self.listener))
@@ -102,12 +102,12 @@ impl LocalLink {
                 let mut tasks = JoinSet::new();
                 tasks.spawn(link.serve(listener));
                 tasks.spawn(person::decide_in_turn(agent, questions, decisions));
-                Asking(tasks)
+                ApprovalTasks(tasks)
             })
     }
 }
 
-impl Asking {
+impl ApprovalTasks {
     /// Ends both tasks. A question on the terminal stays without an answer.
     pub async fn end(mut self) {
         self.0.shutdown().await;

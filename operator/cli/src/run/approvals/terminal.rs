@@ -1,7 +1,7 @@
 //! One question and one answer on the controlling terminal.
 //!
 //! Invariants: standard input and output are neither read nor written, since they are the program's.
-//! What was typed before a question is no answer to it.
+//! Keys that were typed before a question do not answer it.
 
 use std::fmt;
 use std::fs::File;
