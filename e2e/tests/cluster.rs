@@ -1,7 +1,7 @@
 //! Tests the local cluster itself: it starts, runs beside another, and leaves nothing behind. After
 //! a kill at any moment the next command repairs it.
 //!
-//! `cargo test -p toolcrib-e2e --features cluster --test cluster`, as root. The clusters have
+//! `cargo test -p toolcrib-e2e --test cluster`, as root. The clusters have
 //! names of their own, so a cluster in use is left alone.
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! The life cycle of a Helm release that contains claw-api's Surface together with the
 //! CustomResourceDefinition of its kind: first install, upgrade, rollback, uninstall.
 //!
-//! `cargo test -p toolcrib-e2e --features cluster --test first_install`, as root. It starts a
+//! `cargo test -p toolcrib-e2e --test first_install`, as root. It starts a
 //! control plane of its own, which has no CustomResourceDefinitions; no pod runs there.
 
 use anyhow::{Result, ensure};

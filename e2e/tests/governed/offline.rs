@@ -68,13 +68,7 @@ pub fn plugin() -> Result<std::path::PathBuf> {
     // Builds a test too, so that Cargo resolves the same features as for this test.
     run(cargo
         .current_dir(repository())
-        .args([
-            "build",
-            "--quiet",
-            "--workspace",
-            "--all-features",
-            "--bins",
-        ])
+        .args(["build", "--quiet", "--workspace", "--bins"])
         .args(["--test", "governed"]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| repository().join("target"), std::path::PathBuf::from);

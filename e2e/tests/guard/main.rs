@@ -5,7 +5,7 @@
 //! a document.
 //!
 //! The tests need an API server and controllers, but no node: `toolcrib-e2e --name X up
-//! --control-plane`, then `TOOLCRIB_E2E_CLUSTER=X cargo test -p toolcrib-e2e --features cluster
+//! --control-plane`, then `TOOLCRIB_E2E_CLUSTER=X cargo test -p toolcrib-e2e
 //! --test guard`. Not here: tests that need a running pod (`tests/governed`).
 
 mod cases;

@@ -1,8 +1,8 @@
 //! Tier 3: the controller against a real kube-apiserver and etcd.
 //!
-//! `TOOLCRIB_TEST_KUBECONFIG=… cargo test -p toolcrib-operator --features cluster --test
-//! apiserver`; `e2e/run test` does it with a cluster of its own. No Toolcrib may be
-//! installed there: two operators would report on the same Agents.
+//! `TOOLCRIB_TEST_KUBECONFIG=… cargo test -p toolcrib-operator --test apiserver`; `e2e/run test`
+//! does it with a cluster of its own. No Toolcrib may be installed there: two operators would report
+//! on the same Agents.
 
 mod chart;
 mod control;

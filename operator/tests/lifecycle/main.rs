@@ -2,7 +2,7 @@
 //! processes of the real program, with the chart's arguments and rights, on a control plane of
 //! this test's own.
 //!
-//! `cargo test -p toolcrib-operator --features cluster --test lifecycle [-- ROW…]`. Each row
+//! `cargo test -p toolcrib-operator --test lifecycle [-- ROW…]`. Each row
 //! asserts its invariant and measures the time. The times are printed as a table
 //! (docs/reliability.md) and asserted nowhere. At the end the audit log is read: the accounts
 //! must have used all of their rights, and no others.

@@ -18,8 +18,8 @@ use toolcrib_crds::{Agent, ModelProvider, Surface, ToolDefaults, ToolGrant};
 use crate::support::harness::Harness;
 
 /// The command that writes `status/expected.yaml`.
-const COMMAND: &str = "UPDATE_EXPECT=1 cargo test -p toolcrib-operator --all-features --test \
-    apiserver status_says (with TOOLCRIB_TEST_KUBECONFIG set)";
+const COMMAND: &str = "UPDATE_EXPECT=1 cargo test -p toolcrib-operator --test apiserver \
+    status_says (with TOOLCRIB_TEST_KUBECONFIG set)";
 
 /// More than a list of status can have.
 const TOOLS: usize = 70;
