@@ -83,6 +83,12 @@ pub struct AuditQuery {
     /// Only calls that ran because a grant tries out its limits (`enforcement: Audit`)
     #[arg(long, group = "outcome")]
     pub would_deny: bool,
+    /// Only calls that wait for an approval
+    #[arg(long, group = "outcome")]
+    pub pending: bool,
+    /// Only calls about which this user decided
+    #[arg(long, value_name = "USER")]
+    pub decided_by: Option<String>,
     /// Only calls that this grant allowed, as NAME or NAMESPACE/NAME
     #[arg(long, value_name = "NAME")]
     pub grant: Option<String>,

@@ -47,6 +47,8 @@ impl Calls {
             // A result without a call, such as that of a repeated one.
             Outcome::Ok if call.executed != Some(true) => return,
             Outcome::Ok => &mut self.succeeded,
+            // Nothing is known of it yet.
+            Outcome::Waiting => return,
             Outcome::Failed => &mut self.failed,
             Outcome::Denied => &mut self.denied,
             Outcome::Unknown => &mut self.unknown,

@@ -4,127 +4,21 @@
 //! lines; an intent without an outcome counts as unknown, never as done.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
 use toolcrib_bounds::cut;
-use toolcrib_manifest::{GrantRef, RawJson};
-use toolcrib_mediation::ResultCode;
-use toolcrib_record::{IntentLine, Line, TraceCall, TraceRound, TurnLine, UnreadLine};
+use toolcrib_record::{Line, TurnLine, UnreadLine};
 
 use super::MAX_NAME;
-use super::connection::FailedConnection;
+use super::call::{
+    Call, Entry, of_decision, of_intent, of_question, of_trace, of_turn, received, short,
+};
+use super::questions::Questions;
 
 /// Most bytes of intents that wait for their outcome. A mediator runs at most 256 requests at once.
 const MAX_WAITING: usize = 64 * 1024 * 1024;
 /// Most chains whose repeated lines are recognized, and most pods whose first line is remembered.
 const MAX_KNOWN: usize = 100_000;
-
-/// A call, as `audit` prints it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Call {
-    pub when: String,
-    pub namespace: String,
-    pub agent: String,
-    pub pod: String,
-    pub request_id: String,
-    /// Empty in lines of earlier releases.
-    pub call_id: String,
-    pub tool: String,
-    pub arguments: RawJson,
-    pub outcome: Outcome,
-    /// The error code that the model read.
-    pub code: Option<String>,
-    /// `None`: not known.
-    pub executed: Option<bool>,
-    pub tier: Option<String>,
-    pub read_only: Option<bool>,
-    /// `NAMESPACE/NAME` of the object that allowed the call.
-    pub grant: Option<String>,
-    pub rule: Option<String>,
-    /// The refusal that the call would have had if its rule were enforced and not tried out.
-    pub would_deny: Option<String>,
-    pub latency_ms: Option<u64>,
-    /// The error message that the model read.
-    pub message: Option<String>,
-    /// The failed connection to the service.
-    pub connection: Option<FailedConnection>,
-}
-
-/// The outcome of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    Ok,
-    Failed,
-    /// Not allowed, so it did not run.
-    Denied,
-    /// An intent without an outcome: the call may have run.
-    Unknown,
-}
-
-impl Outcome {
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Ok => "ok",
-            Outcome::Failed => "failed",
-            Outcome::Denied => "denied",
-            Outcome::Unknown => "outcome unknown",
-        }
-    }
-}
-
-impl Call {
-    /// True if a person must find out whether it ran.
-    pub fn is_unsettled(&self) -> bool {
-        let unclear = [ResultCode::Canceled, ResultCode::Timeout];
-        let is_unclear = |code: &String| unclear.iter().any(|it| it.to_string() == *code);
-        self.outcome == Outcome::Unknown
-            || (self.executed == Some(true) && self.code.as_ref().is_some_and(is_unclear))
-    }
-
-    /// The id by which an intent and its outcome find each other; earlier releases wrote none.
-    fn key(&self) -> &str {
-        match self.call_id.is_empty() {
-            true => &self.tool,
-            false => &self.call_id,
-        }
-    }
-
-    fn weight(&self) -> usize {
-        self.arguments.get().len() + 512
-    }
-}
-
-/// A finished request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Request {
-    pub when: String,
-    pub namespace: String,
-    pub agent: String,
-    pub pod: String,
-    pub request_id: String,
-    pub model: Option<String>,
-    pub http_status: u16,
-    pub error: Option<String>,
-    pub duration_ms: u64,
-    pub prompt_tokens: u64,
-    pub completion_tokens: u64,
-    pub calls: usize,
-    /// The tools that the model called although neither the mediator nor the program has them. The
-    /// calls were passed to the program. Bounded by the length of a line.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub undeclared_calls: Vec<String>,
-    /// The failed connection to the last provider.
-    pub connection: Option<FailedConnection>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Entry {
-    Call(Box<Call>),
-    Request(Box<Request>),
-}
 
 /// Counts of the lines that were read, and how far back they reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,6 +56,7 @@ pub struct Joiner {
     order: BTreeMap<u64, String>,
     next: u64,
     weight: usize,
+    questions: Questions,
     seen: HashMap<String, Ranges>,
     statistics: Statistics,
 }
@@ -176,14 +71,22 @@ impl Joiner {
             Ok(Line::ModelCall(call)) => self.reach(&call.pod, &call.timestamp, false),
             Ok(Line::Question(question)) => {
                 self.reach(&question.pod, &question.timestamp, false);
+                if self.is_new(question.chain.as_deref(), question.seq) {
+                    let id = short(&question.question);
+                    self.questions.ask(id, of_question(question), &mut out);
+                }
             }
             Ok(Line::Decision(decision)) => {
                 self.reach(&decision.pod, &decision.timestamp, false);
+                let question = cut(&decision.question, MAX_NAME);
+                self.questions.decide(&question, of_decision(&decision));
             }
             Ok(Line::Intent(intent)) => {
                 self.reach(&intent.pod, &intent.timestamp, false);
                 if self.is_new(intent.chain.as_deref(), intent.seq) {
-                    self.wait(of_intent(intent), &mut out);
+                    let call = of_intent(intent);
+                    self.questions.settle(&call.call_id);
+                    self.wait(call, &mut out);
                 }
             }
             Ok(Line::Turn(turn)) => {
@@ -203,9 +106,10 @@ impl Joiner {
         }
     }
 
-    /// Ends the reading: emits the calls that have no outcome.
+    /// Ends the reading: emits the calls that have no outcome, and those that wait for an approval.
     pub fn end(mut self, mut out: impl FnMut(Entry)) -> Statistics {
         while self.give_up_oldest(&mut out) {}
+        self.questions.end(out);
         self.statistics
     }
 
@@ -307,8 +211,12 @@ impl Joiner {
             }
             let place = places.get_mut(row.key()).and_then(VecDeque::pop_front);
             let intent = place.and_then(|place| intents.get_mut(place)?.take());
-            if let Some(intent) = intent {
-                row.when = intent.when;
+            match intent {
+                Some(intent) => {
+                    row.when = intent.when;
+                    row.approval = intent.approval;
+                }
+                None => row.approval = self.questions.answer(&row.call_id),
             }
             out(Entry::Call(Box::new(row)));
         }
@@ -316,103 +224,6 @@ impl Joiner {
             out(Entry::Call(Box::new(intent)));
         }
         out(Entry::Request(Box::new(of_turn(turn, calls))));
-    }
-}
-
-/// A name or an id, at most [`MAX_NAME`] bytes of it.
-fn short(text: &str) -> String {
-    cut(text, MAX_NAME).into_owned()
-}
-
-fn grant_name(grant: &GrantRef) -> String {
-    short(&format!("{}/{}", grant.namespace, grant.name))
-}
-
-fn of_intent(intent: IntentLine<'_>) -> Call {
-    Call {
-        when: short(&intent.timestamp),
-        namespace: short(&intent.namespace.unwrap_or_default()),
-        agent: short(&intent.agent_id),
-        pod: short(&intent.pod),
-        request_id: short(&intent.request_id),
-        call_id: short(&intent.call_id.unwrap_or_default()),
-        tool: short(&intent.name),
-        arguments: intent.arguments.into_owned(),
-        outcome: Outcome::Unknown,
-        code: None,
-        executed: None,
-        tier: Some(short(&intent.tier)),
-        read_only: Some(intent.read_only),
-        grant: intent.grant.as_deref().map(grant_name),
-        rule: intent.rule.as_deref().map(short),
-        would_deny: intent.would_deny.map(|it| it.into_owned()),
-        latency_ms: None,
-        message: None,
-        connection: None,
-    }
-}
-
-/// The time of the reply that has the calls of a round; `None` in lines of earlier releases.
-fn received(turn: &TurnLine<'_>, round: &TraceRound) -> Option<Timestamp> {
-    let end: Timestamp = turn.timestamp.parse().ok()?;
-    let since_end = turn.duration_ms.checked_sub(round.received_ms?)?;
-    end.checked_sub(Duration::from_millis(since_end)).ok()
-}
-
-fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
-    let code = call.error_code();
-    let is_denial = |code: &String| {
-        let mut denials = ResultCode::DENIALS.iter();
-        denials.any(|it| it.to_string() == *code)
-    };
-    let outcome = match &code {
-        None => Outcome::Ok,
-        Some(code) if !call.executed && is_denial(code) => Outcome::Denied,
-        Some(_) => Outcome::Failed,
-    };
-    Call {
-        when: short(&turn.timestamp),
-        namespace: turn.namespace.as_deref().map(short).unwrap_or_default(),
-        agent: short(&turn.agent_id),
-        pod: short(&turn.pod),
-        request_id: short(&turn.request_id),
-        call_id: short(&call.call_id),
-        tool: short(&call.name),
-        arguments: call.arguments.clone(),
-        outcome,
-        message: code.as_ref().and_then(|_| call.error_message()),
-        code,
-        executed: Some(call.executed),
-        tier: call.tier.as_deref().map(short),
-        read_only: call.read_only,
-        grant: call.grant.as_ref().map(grant_name),
-        rule: call.rule.as_deref().map(short),
-        would_deny: call.would_deny.clone(),
-        latency_ms: Some(call.latency_ms),
-        connection: call.connection.as_ref().map(FailedConnection::of),
-    }
-}
-
-fn of_turn(turn: &TurnLine<'_>, calls: usize) -> Request {
-    Request {
-        when: short(&turn.timestamp),
-        namespace: turn.namespace.as_deref().map(short).unwrap_or_default(),
-        agent: short(&turn.agent_id),
-        pod: short(&turn.pod),
-        request_id: short(&turn.request_id),
-        model: turn.model.as_deref().map(short),
-        http_status: turn.http_status,
-        error: turn.error.as_deref().map(short),
-        duration_ms: turn.duration_ms,
-        prompt_tokens: turn.usage.prompt_tokens,
-        completion_tokens: turn.usage.completion_tokens,
-        calls,
-        undeclared_calls: turn
-            .undeclared_calls
-            .iter()
-            .map(|name| short(name))
-            .collect(),
-        connection: turn.connection.as_ref().map(FailedConnection::of),
     }
 }
 
@@ -443,6 +254,7 @@ impl Ranges {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Outcome;
     use super::*;
 
     const INTENT: &str = r#"{"kind":"intent","request_id":"r1","call_id":"r1-1-0","agent_id":"otter","namespace":"pond","pod":"otter-0","timestamp":"2026-11-24T08:00:00Z","round":1,"name":"desk.quote","arguments":{"n":1},"service":"desk","tier":"ReadOnly","read_only":true,"grant":{"name":"readers","namespace":"pond"},"chain":"c","seq":1,"prev":""}"#;

@@ -3,13 +3,16 @@
 //! Lines are read one by one and memory is bounded, whatever a record holds. Not here: what a verb
 //! does with the calls, and the requests to a cluster ([`crate::cluster`]).
 
+mod call;
 mod calls;
 mod connection;
 mod files;
 mod lines;
+mod questions;
 mod source;
 
-pub use calls::{Call, Entry, Joiner, Outcome, Reach, Request, Statistics};
+pub use call::{Call, Entry, Outcome, Request};
+pub use calls::{Joiner, Reach, Statistics};
 pub use connection::FailedConnection;
 pub use files::read_files;
 pub use lines::Splitter;

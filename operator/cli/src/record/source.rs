@@ -141,7 +141,7 @@ where
 /// The label of a pod names its Agent; lines have the identity for services, which can be the pod.
 fn named(mut entry: Entry, pod: &PodFacts) -> Entry {
     let (agent, namespace) = match &mut entry {
-        Entry::Call(call) => (&mut call.agent, &mut call.namespace),
+        Entry::Call(call) | Entry::Question(call) => (&mut call.agent, &mut call.namespace),
         Entry::Request(request) => (&mut request.agent, &mut request.namespace),
     };
     agent.clone_from(&pod.agent.name);

@@ -25,7 +25,12 @@ pub(super) fn call_row(call: &Call) -> Vec<String> {
     let outcome = match &call.code {
         Some(code) if call.outcome == Outcome::Denied => format!("denied: {code}"),
         Some(code) => code.clone(),
+        None if call.outcome == Outcome::Waiting => waiting(call),
         None => call.outcome.name().to_owned(),
+    };
+    let outcome = match &call.approval {
+        Some(approval) => format!("{outcome}, {}", approval.words()),
+        None => outcome,
     };
     let outcome = match &call.would_deny {
         Some(_) => format!("{outcome}, would deny"),
@@ -50,6 +55,14 @@ pub(super) fn call_row(call: &Call) -> Vec<String> {
             cause(call.connection.as_ref())
         ),
     ]
+}
+
+/// Until when a call waits.
+fn waiting(call: &Call) -> String {
+    let until = call.message.as_deref().unwrap_or_default();
+    format!("{} {until}", call.outcome.name())
+        .trim_end()
+        .to_owned()
 }
 
 pub(super) fn request_row(request: &Request) -> Vec<String> {
@@ -118,12 +131,15 @@ pub(super) const CSV_CALL: &[&str] = &[
     "would_deny",
     "latency_ms",
     "arguments",
-    // Last, since readers count columns.
+    // These are last, since readers count columns.
     "connection",
+    "approval",
+    "decided_by",
 ];
 
 pub(super) fn csv_call(call: &Call) -> Vec<String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let approval = call.approval.as_ref();
     vec![
         call.when.clone(),
         call.namespace.clone(),
@@ -143,6 +159,8 @@ pub(super) fn csv_call(call: &Call) -> Vec<String> {
             .map_or_else(String::new, |it| it.to_string()),
         call.arguments.get().to_owned(),
         text(&call.connection.as_ref().map(ToString::to_string)),
+        text(&approval.map(|it| it.verdict.to_owned())),
+        text(&approval.map(|it| it.decided_by.join(" "))),
     ]
 }
 

@@ -87,7 +87,7 @@ impl<'q> Report<'q> {
 
     fn entry(&mut self, entry: Entry) {
         let (namespace, agent) = match &entry {
-            Entry::Call(call) => {
+            Entry::Call(call) | Entry::Question(call) => {
                 self.names.add(call);
                 (&call.namespace, &call.agent)
             }
@@ -98,7 +98,8 @@ impl<'q> Report<'q> {
         match entry {
             Entry::Call(call) if self.wants(&call) => self.call(&call),
             Entry::Request(request) if self.wants_request(&request) => self.request(&request),
-            Entry::Call(_) | Entry::Request(_) => {}
+            Entry::Question(call) if self.query.pending && self.wants(&call) => self.call(&call),
+            Entry::Call(_) | Entry::Question(_) | Entry::Request(_) => {}
         }
     }
 
@@ -107,6 +108,10 @@ impl<'q> Report<'q> {
         let grant = |wanted: &String| {
             let grant = call.grant.as_ref();
             grant.is_some_and(|grant| is_grant(grant, wanted))
+        };
+        let decided = |person: &String| {
+            let approval = call.approval.as_ref();
+            approval.is_some_and(|it| it.decided_by.contains(person))
         };
         self.query.record.includes(&call.when)
             && self.wants_agent(&call.namespace, &call.agent)
@@ -120,6 +125,8 @@ impl<'q> Report<'q> {
             && (!query.failed || call.outcome == Outcome::Failed)
             && (!query.unsettled || call.is_unsettled())
             && (!query.would_deny || call.would_deny.is_some())
+            && (!query.pending || call.outcome == Outcome::Waiting)
+            && query.decided_by.as_ref().is_none_or(decided)
     }
 
     fn wants_request(&self, request: &Request) -> bool {
@@ -131,7 +138,9 @@ impl<'q> Report<'q> {
             // A filter on calls leaves requests without them out.
             && query.tool.is_none()
             && query.grant.is_none()
+            && query.decided_by.is_none()
             && !(query.denied || query.failed || query.unsettled || query.would_deny)
+            && !query.pending
     }
 
     fn wants_agent(&self, namespace: &str, agent: &str) -> bool {

@@ -64,6 +64,7 @@ impl Summary {
             json!({
                 "namespace": namespace, "agent": agent, "tool": tool, "calls": it.calls,
                 "ok": it.ok, "failed": it.failed, "denied": it.denied, "unknown": it.unknown,
+                "waiting": it.waiting,
                 "p50_ms": it.latencies.quantile(50), "p95_ms": it.latencies.quantile(95),
             })
         });
@@ -78,8 +79,8 @@ impl Summary {
     }
 }
 
-pub(super) const TOOL_HEADER: [&str; 9] = [
-    "AGENT", "TOOL", "READS", "CALLS", "FAILED", "DENIED", "UNKNOWN", "P50", "P95",
+pub(super) const TOOL_HEADER: [&str; 10] = [
+    "AGENT", "TOOL", "READS", "CALLS", "FAILED", "DENIED", "UNKNOWN", "P50", "P95", "WAITING",
 ];
 
 #[derive(Debug, Default)]
@@ -90,6 +91,7 @@ struct ToolNumbers {
     failed: u64,
     denied: u64,
     unknown: u64,
+    waiting: u64,
     latencies: Latencies,
 }
 
@@ -102,6 +104,7 @@ impl ToolNumbers {
             Outcome::Failed => &mut self.failed,
             Outcome::Denied => &mut self.denied,
             Outcome::Unknown => &mut self.unknown,
+            Outcome::Waiting => &mut self.waiting,
         };
         *number += 1;
         if call.executed == Some(true)
@@ -124,7 +127,7 @@ impl ToolNumbers {
         let mut cells = vec![agent(namespace, name), tool.clone(), reads.to_owned()];
         let numbers = [self.calls, self.failed, self.denied, self.unknown];
         cells.extend(numbers.map(|number| number.to_string()));
-        cells.extend([quantile(50), quantile(95)]);
+        cells.extend([quantile(50), quantile(95), self.waiting.to_string()]);
         cells
     }
 }
