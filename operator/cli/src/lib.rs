@@ -57,6 +57,7 @@ fn answer(verb: Verb) -> Result<ExitCode, Failure> {
             Some(AuditVerb::Verify(args)) => commands::audit::verify::verify(args),
             None => commands::audit::audit(&args.query),
         },
+        Verb::Why(args) => commands::why::why(&args),
         Verb::Propose(args) => propose::propose(&args),
         Verb::Approvals(args) => commands::approvals::approvals(&args),
         Verb::Approve(args) => commands::approvals::approve(&args),

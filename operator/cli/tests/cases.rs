@@ -59,6 +59,7 @@ fn advice_without_a_cluster_names_flags_of_the_verb() {
         "tree",
         "plan -f objects.yaml",
         "audit",
+        "why r1-1-0",
         "propose otter",
         "propose otter --against objects.yaml",
         "suspend otter",

@@ -278,6 +278,24 @@ not seen.
 Exit codes: 0; 1 if the record cannot be read; 2 for a wrong command line, or files that cannot be
 read; 3 if a line is missing or changed.";
 
+pub const WHY: &str = "\
+Examples:
+  # A call of a running pod, whose id `audit` shows
+  kubectl toolcrib why -n trading 7f3c-1-0
+
+  # With the line, commit and author of the grant, and the user whom the API server knew
+  kubectl toolcrib why -n trading 7f3c-1-0 --files deploy/ --audit-log audit.log
+
+  # Without a cluster: a saved record, and the files that were applied
+  kubectl toolcrib why 7f3c-1-0 -f history.jsonl --files deploy/
+
+The call, its rule's digest and its approval are those of the record. The grant's conditions, the policies
+and the credential are those of now; the answer says whether the rule is the same. Without --files and
+--audit-log the person is not known.
+
+Exit codes: 0; 1 if no call has this id, or the logs cannot be read; 2 for a wrong command line, or
+files that cannot be read; 3 if the record of a pod begins after --since.";
+
 pub const RUN: &str = "\
 Examples:
   # A service and a model on this machine

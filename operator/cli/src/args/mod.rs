@@ -16,6 +16,7 @@ mod run;
 mod source;
 mod suspend;
 mod values;
+mod why;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -32,6 +33,7 @@ pub use run::RunArgs;
 pub use source::{AssumedArgs, ClusterArgs, ConnectionArgs, FileArgs, OperatorArgs, SourceArgs};
 pub use suspend::{AgentsArgs, SuspendArgs};
 pub use values::{AddressTarget, DescriptionForm, LocalAddress, SecretFrom, ValueFrom};
+pub use why::WhyArgs;
 
 /// Governed tools for AI agents: what every agent may do, from files or from a cluster.
 #[derive(Parser)]
@@ -81,6 +83,10 @@ pub enum Verb {
     /// Show what agents did, from the record: each tool call with its outcome and its grant
     #[command(after_help = examples::AUDIT)]
     Audit(Box<AuditArgs>),
+    /// Show what allowed one call of the record, and who wrote that; of a denied call, what would
+    /// have allowed it
+    #[command(after_help = examples::WHY)]
+    Why(Box<WhyArgs>),
     /// Propose the narrowest ToolGrant that would have allowed what an agent did, from the record
     #[command(after_help = examples::PROPOSE)]
     Propose(Box<ProposeArgs>),

@@ -39,6 +39,8 @@ pub enum WithoutCluster {
     Against,
     /// For `audit` and `propose`: records from files.
     Records,
+    /// For `why`: objects from files, beside a record from files.
+    Why,
     Nothing,
 }
 
@@ -48,6 +50,7 @@ impl WithoutCluster {
             WithoutCluster::Files => "name files with -f, or ",
             WithoutCluster::Against => "name the files that are in force now with --against, or ",
             WithoutCluster::Records => "name files of a record with -f, or ",
+            WithoutCluster::Why => "name the files that were applied with --files, or ",
             WithoutCluster::Nothing => "name ",
         }
     }

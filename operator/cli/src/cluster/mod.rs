@@ -12,6 +12,7 @@ mod agents;
 mod approvals;
 mod connect;
 mod facts;
+mod grants;
 mod logs;
 mod operator;
 mod pods;

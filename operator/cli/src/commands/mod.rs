@@ -11,3 +11,4 @@ pub mod inspect;
 pub mod plan;
 pub mod suspend;
 pub mod tree;
+pub mod why;

@@ -26,13 +26,15 @@ pub fn suite(target: Target, name: &str, run: fn(&Path) -> BTreeMap<PathBuf, Str
     })
 }
 
-/// Runs the program in a folder, without a kubeconfig, so no cluster is read by accident.
+/// Runs the program in a folder, without a kubeconfig, so no cluster is read by accident, and without
+/// the history of this checkout.
 pub fn run(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kubectl-toolcrib"))
         .args(arguments)
         .current_dir(folder)
         .env_remove("NO_COLOR")
         .env("KUBECONFIG", "/no/such/kubeconfig")
+        .env("GIT_DIR", "/no/such/repository")
         .output()
         .unwrap()
 }
