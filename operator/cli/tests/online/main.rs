@@ -12,6 +12,7 @@ mod in_cluster;
 #[path = "../authoring/scripted/mod.rs"]
 mod scripted;
 mod suspending;
+mod why;
 
 use std::collections::BTreeSet;
 use std::fs;
