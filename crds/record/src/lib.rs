@@ -12,6 +12,7 @@ mod approval;
 pub mod chain;
 mod fields;
 mod line;
+mod rules;
 mod verify;
 
 pub use approval::{
@@ -22,4 +23,5 @@ pub use line::{
     Connection, DuplicateOf, GapLine, IntentLine, Line, ModelCallLine, RecordStatus, StartLine,
     TraceCall, TraceRound, TraceUsage, TurnLine, UnreadLine, VERSION,
 };
+pub use rules::RulesLine;
 pub use verify::{ChainReport, Finding, SourceReport, Verifier, VerifyError};

@@ -10,6 +10,7 @@ use crate::chain::Head;
 #[cfg(feature = "schema")]
 use crate::fields::GrantSchema;
 use crate::fields::is_empty;
+use crate::rules::RulesLine;
 
 /// Version of the lines, in each `start` line. It changes when a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -20,6 +21,7 @@ pub const VERSION: u32 = 1;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line<'a> {
     Start(StartLine<'a>),
+    Rules(RulesLine<'a>),
     ModelCall(ModelCallLine<'a>),
     Question(QuestionLine<'a>),
     Decision(DecisionLine<'a>),
@@ -45,6 +47,7 @@ impl<'a> Line<'a> {
         }
         match &*Self::kind(text)? {
             "start" => of(text).map(Line::Start),
+            "rules" => of(text).map(Line::Rules),
             "model_call" => of(text).map(Line::ModelCall),
             "question" => of(text).map(Line::Question),
             "decision" => of(text).map(Line::Decision),

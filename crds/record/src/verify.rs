@@ -190,6 +190,7 @@ impl Verifier {
                 Err(UnreadLine::Broken) => source.broken += 1,
                 Ok(
                     Line::Start(_)
+                    | Line::Rules(_)
                     | Line::ModelCall(_)
                     | Line::Question(_)
                     | Line::Decision(_)

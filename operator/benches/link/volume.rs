@@ -96,7 +96,7 @@ impl Mediator {
             tokio::time::sleep(LOOK).await;
         }
         let current = Arc::new(CurrentConfig::default());
-        let _watch = Watch::start(folder, current.clone())?;
+        let _watch = Watch::start(folder, current.clone(), |_| {})?;
         until(&current, stands).await?;
         Ok(Self { current, _watch })
     }

@@ -31,6 +31,7 @@ mod surface;
 
 pub use canonical::{digest, normalize};
 pub use compilation::files::{Files, comparable, manifest_digest, published, render};
+pub use compilation::limits::limits_of;
 pub use compilation::link_allowlist::{link_allowlist, takes_away};
 pub use compilation::materialize::{CompiledSecret, LastGood, materialize};
 pub use compilation::network::{DeclaredEgress, Network};

@@ -89,8 +89,14 @@ impl Reading {
             Ok(Line::Decision(line)) => self.decision(&line),
             Ok(Line::Intent(line)) => self.intent(&line),
             Ok(Line::Turn(line)) => self.turn(&line),
-            Ok(Line::Question(_) | Line::Start(_) | Line::ModelCall(_) | Line::Gap(_)) | Err(_) => {
-            }
+            Ok(
+                Line::Question(_)
+                | Line::Start(_)
+                | Line::Rules(_)
+                | Line::ModelCall(_)
+                | Line::Gap(_),
+            )
+            | Err(_) => {}
         }
     }
 

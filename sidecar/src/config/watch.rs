@@ -15,6 +15,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use super::current::CurrentConfig;
 use super::directory::{self, Stamp};
 use super::load_state::{LoadState, Observation};
+use super::version::Version;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Stack size; parsing four files of at most a few MiB needs no more.
@@ -33,14 +34,19 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn start(dir: PathBuf, current: Arc<CurrentConfig>) -> std::io::Result<Watch> {
+    /// `loaded` is called after each load of the files.
+    pub fn start(
+        dir: PathBuf,
+        current: Arc<CurrentConfig>,
+        loaded: impl Fn(&Version) + Send + 'static,
+    ) -> std::io::Result<Watch> {
         // One pending wake is enough, since each look reads all files.
         let (wake, woken) = sync_channel(1);
         let notifier = wake.clone();
         let thread = std::thread::Builder::new()
             .name("config".to_string())
             .stack_size(STACK)
-            .spawn(move || Looker::new(dir, current, notifier).run(&woken))?;
+            .spawn(move || Looker::new(dir, current, Box::new(loaded), notifier).run(&woken))?;
         Ok(Watch {
             wake,
             thread: Some(thread),
@@ -65,6 +71,7 @@ impl Drop for Watch {
 struct Looker {
     dir: PathBuf,
     current: Arc<CurrentConfig>,
+    loaded: Box<dyn Fn(&Version) + Send>,
     notifier: SyncSender<Wake>,
     watcher: Option<RecommendedWatcher>,
     seen: Option<Stamp>,
@@ -72,10 +79,16 @@ struct Looker {
 }
 
 impl Looker {
-    fn new(dir: PathBuf, current: Arc<CurrentConfig>, notifier: SyncSender<Wake>) -> Self {
+    fn new(
+        dir: PathBuf,
+        current: Arc<CurrentConfig>,
+        loaded: Box<dyn Fn(&Version) + Send>,
+        notifier: SyncSender<Wake>,
+    ) -> Self {
         Self {
             dir,
             current,
+            loaded,
             notifier,
             watcher: None,
             seen: None,
@@ -154,6 +167,13 @@ impl Looker {
         }
         self.current
             .observe(seen, jiff::Timestamp::now().to_string());
+        if let LoadState::InForce {
+            version,
+            error: None,
+        } = &self.current.now().load_state
+        {
+            (self.loaded)(version);
+        }
         self.report(before);
     }
 

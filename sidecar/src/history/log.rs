@@ -22,6 +22,8 @@ pub struct Log {
     file: Option<File>,
     size: u64,
     half: u64,
+    /// Number of files that were begun.
+    files: u64,
 }
 
 impl Log {
@@ -32,6 +34,7 @@ impl Log {
             file: None,
             size: 0,
             half: (max_bytes / 2).max(1),
+            files: 0,
         };
         log.reopen()?;
         Ok(log)
@@ -61,10 +64,8 @@ impl Log {
         if self.file.is_none() {
             self.reopen()?;
         }
-        if self.size > 0 && self.size + length > self.half {
-            std::fs::rename(self.dir.join(FILE_NAME), self.dir.join(ROTATED_NAME))?;
-            self.file = None;
-            self.reopen()?;
+        if self.is_full_for(length) {
+            self.rotate()?;
         }
         let Some(mut file) = self.file.take() else {
             return Err(io::ErrorKind::NotFound.into());
@@ -85,6 +86,29 @@ impl Log {
         Ok(())
     }
 
+    /// Begins a new file now if a line of this length, with its line break, would begin one.
+    pub fn make_room(&mut self, length: u64) -> io::Result<()> {
+        match self.file.is_some() && self.is_full_for(length) {
+            true => self.rotate(),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts the files that were begun, each of which is empty at first.
+    pub fn files(&self) -> u64 {
+        self.files
+    }
+
+    fn is_full_for(&self, length: u64) -> bool {
+        self.size > 0 && self.size + length > self.half
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        std::fs::rename(self.dir.join(FILE_NAME), self.dir.join(ROTATED_NAME))?;
+        self.file = None;
+        self.reopen()
+    }
+
     fn reopen(&mut self) -> io::Result<()> {
         let mut file = OpenOptions::new()
             .create(true)
@@ -93,6 +117,7 @@ impl Log {
             .mode(0o600)
             .open(self.dir.join(FILE_NAME))?;
         self.size = end_torn_line(&mut file)?;
+        self.files += u64::from(self.size == 0);
         self.file = Some(file);
         Ok(())
     }

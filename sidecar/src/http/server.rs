@@ -23,9 +23,10 @@ use crate::app::sessions::native::NativeClients;
 use crate::app::{App, Limits, Settings};
 use crate::approvals::{Approvals, Pod};
 use crate::config::identity::PodClaims;
+use crate::config::version::Version;
 use crate::config::watch::Watch;
 use crate::config::{CurrentConfig, LoadState, identity};
-use crate::history::{History, HistoryError, PodIdentity, StdoutBodies};
+use crate::history::{History, HistoryError, PodIdentity, RuleSet, StdoutBodies};
 use crate::metrics::Metrics;
 use crate::outbound::feeds::Feeds;
 use crate::outbound::link::{Link, LinkStatus};
@@ -112,7 +113,11 @@ impl Server {
         let address = local_address(&listener, args.listen)?;
         let admin_address = local_address(&admin_listener, args.admin_listen)?;
         let app = Arc::new(app(&args, limits, stdout)?);
-        let watch = Watch::start(args.config_dir.clone(), app.current.clone())
+        let (history, current) = (app.history.clone(), app.current.clone());
+        let record_rules = move |version: &Version| {
+            history.set_rules(RuleSet::of(version, &current.scrubber()));
+        };
+        let watch = Watch::start(args.config_dir.clone(), app.current.clone(), record_rules)
             .map_err(StartError::Watch)?;
         wait_for_files(&app.current, &args).await?;
         remember_offer(&app);

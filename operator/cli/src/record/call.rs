@@ -7,11 +7,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use toolcrib_bounds::cut;
+use toolcrib_compile::limits_of;
 use toolcrib_manifest::{GrantRef, RawJson};
 use toolcrib_mediation::ResultCode;
 use toolcrib_record::{
-    DecisionLine, DecisionVerdict, IntentLine, QuestionLine, TraceCall, TraceRound, TurnLine,
-    UsedApproval,
+    DecisionLine, DecisionVerdict, IntentLine, QuestionLine, RulesLine, TraceCall, TraceRound,
+    TurnLine, UsedApproval,
 };
 
 use super::MAX_NAME;
@@ -156,6 +157,17 @@ pub enum Entry {
     /// again. The call is an [`Entry::Call`] too, with the answer that it got.
     Question(Box<Call>),
     Request(Box<Request>),
+    Rules(Box<RecordedRules>),
+}
+
+/// The rules of a tool that were in force from a line of the record on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedRules {
+    pub namespace: String,
+    pub agent: String,
+    pub tool: String,
+    /// Digest of each rule, and words for its conditions.
+    pub rules: Vec<(String, String)>,
 }
 
 /// A name or an id, at most [`MAX_NAME`] bytes of it.
@@ -243,6 +255,20 @@ const MAX_PERSONS: usize = 32;
 
 fn persons(names: &[String]) -> Vec<String> {
     names.iter().take(MAX_PERSONS).map(|it| short(it)).collect()
+}
+
+/// `None`: a newer mediator wrote rules that this release cannot read.
+pub(super) fn of_rules(line: &RulesLine<'_>) -> Option<RecordedRules> {
+    let rules = line.read().ok()?;
+    let rules = rules
+        .iter()
+        .map(|rule| (short(&rule.digest), limits_of(rule)));
+    Some(RecordedRules {
+        namespace: short(&line.namespace),
+        agent: short(&line.agent),
+        tool: short(&line.name),
+        rules: rules.collect(),
+    })
 }
 
 /// The time of the reply that has the calls of a round; `None` in lines of earlier releases.

@@ -11,7 +11,7 @@ use toolcrib_record::{Line, TurnLine, UnreadLine};
 
 use super::MAX_NAME;
 use super::call::{
-    Call, Entry, of_decision, of_intent, of_question, of_trace, of_turn, received, short,
+    Call, Entry, of_decision, of_intent, of_question, of_rules, of_trace, of_turn, received, short,
 };
 use super::questions::Questions;
 
@@ -67,6 +67,14 @@ impl Joiner {
         match Line::parse(line) {
             Ok(Line::Start(start)) => {
                 self.reach(&start.pod, &start.timestamp, start.previous.is_none());
+            }
+            Ok(Line::Rules(rules)) => {
+                self.reach(&rules.pod, &rules.timestamp, false);
+                if self.is_new(rules.chain.as_deref(), rules.seq)
+                    && let Some(rules) = of_rules(&rules)
+                {
+                    out(Entry::Rules(Box::new(rules)));
+                }
             }
             Ok(Line::ModelCall(call)) => self.reach(&call.pod, &call.timestamp, false),
             Ok(Line::Question(question)) => {

@@ -142,7 +142,7 @@ mod tests {
             let (what, call) = match entry {
                 Entry::Call(call) => ("call", call),
                 Entry::Question(call) => ("question", call),
-                Entry::Request(_) => return,
+                Entry::Request(_) | Entry::Rules(_) => return,
             };
             let approval = call.approval.as_ref().map(|it| it.words());
             let approval = approval.unwrap_or_default();

@@ -143,6 +143,7 @@ fn named(mut entry: Entry, pod: &PodFacts) -> Entry {
     let (agent, namespace) = match &mut entry {
         Entry::Call(call) | Entry::Question(call) => (&mut call.agent, &mut call.namespace),
         Entry::Request(request) => (&mut request.agent, &mut request.namespace),
+        Entry::Rules(rules) => (&mut rules.agent, &mut rules.namespace),
     };
     agent.clone_from(&pod.agent.name);
     namespace.clone_from(&pod.agent.namespace);

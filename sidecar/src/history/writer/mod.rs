@@ -29,6 +29,7 @@ use toolcrib_record::{Chain, Line, StartLine};
 
 use super::line::escaped;
 use super::log::Log;
+use super::rules::{RuleSet, WrittenRules};
 use super::stdout::{self, Queue};
 use crate::metrics::Metrics;
 
@@ -38,6 +39,8 @@ const WAITING: usize = 1024 * 1024;
 /// The same with the room for requests that run already.
 const WAITING_AT_MOST: usize = 2 * WAITING;
 const STACK: usize = 256 * 1024;
+/// Most bytes that the members of the chain and the line break add to a line.
+const SEAL: usize = 256;
 
 #[derive(Debug, Error)]
 pub enum HistoryError {
@@ -90,6 +93,8 @@ pub struct PodIdentity<'a> {
 #[derive(Debug)]
 pub struct History {
     open: Mutex<Option<OpenRecord>>,
+    /// The rules of a load that the writer has not taken yet.
+    loaded: Arc<Mutex<Option<Arc<RuleSet>>>>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -124,7 +129,13 @@ impl History {
         getrandom::fill(&mut random).map_err(|_| HistoryError::Randomness)?;
         let (lines, drain) = stdout::queue();
         let waiting = Arc::new(AtomicUsize::new(0));
+        let loaded = Arc::<Mutex<Option<Arc<RuleSet>>>>::default();
         let mut writer = Writer {
+            pod: pod.name.to_owned(),
+            pod_uid: pod.uid.map(str::to_owned),
+            loaded: loaded.clone(),
+            rules: WrittenRules::default(),
+            files: log.files(),
             log,
             chain: Chain::new(hex::encode(random)),
             stdout: lines,
@@ -147,8 +158,15 @@ impl History {
             .map_err(HistoryError::Open)?;
         Ok(History {
             open: Mutex::new(Some(OpenRecord { writer, stdout })),
+            loaded,
             waiting,
         })
+    }
+
+    /// Notes the rules of a load. Their lines are written before the next line, so this waits for no
+    /// disk.
+    pub fn set_rules(&self, rules: RuleSet) {
+        *self.loaded.lock() = Some(Arc::new(rules));
     }
 
     /// Writes the line before a side effect. After an error the side effect must not happen.
@@ -209,6 +227,12 @@ impl History {
 
 #[derive(Debug)]
 struct Writer {
+    pod: String,
+    pod_uid: Option<String>,
+    loaded: Arc<Mutex<Option<Arc<RuleSet>>>>,
+    rules: WrittenRules,
+    /// The number of files of the log that have the lines of the rules.
+    files: u64,
     log: Log,
     chain: Chain,
     stdout: Queue,
@@ -234,7 +258,31 @@ impl Writer {
         }
     }
 
+    /// Writes the lines of rules that are due before a line of this length.
+    fn rules(&mut self, length: usize) -> Result<(), HistoryError> {
+        if let Some(set) = self.loaded.lock().take() {
+            self.rules.load(set);
+        }
+        let length = (length + SEAL) as u64;
+        // A failing disk shows when the line itself is written.
+        if let Err(error) = self.log.make_room(length) {
+            tracing::debug!(error = error.to_string(), "no new file of the record begun");
+        }
+        if self.files != self.log.files() {
+            self.files = self.log.files();
+            self.rules.begin_file();
+        }
+        let due = self.rules.take_due(&self.pod, self.pod_uid.as_deref());
+        due.into_iter().try_for_each(|without| {
+            self.chained(TurnLines {
+                without,
+                bodies: Vec::new(),
+            })
+        })
+    }
+
     fn intent(&mut self, mut line: Vec<u8>) -> Result<(), HistoryError> {
+        self.rules(line.len())?;
         self.catch_up().map_err(HistoryError::Write)?;
         let sealed = self.chain.seal(&mut line);
         // Stdout first: an intent that is only on stdout is harmless; a call without an intent is
@@ -257,7 +305,13 @@ impl Writer {
         Ok(())
     }
 
-    fn turn(&mut self, mut lines: TurnLines<'_>) -> Result<(), HistoryError> {
+    fn turn(&mut self, lines: TurnLines<'_>) -> Result<(), HistoryError> {
+        let bodies: usize = lines.bodies.iter().map(|it| it.len()).sum();
+        self.rules(lines.without.len() + bodies)?;
+        self.chained(lines)
+    }
+
+    fn chained(&mut self, mut lines: TurnLines<'_>) -> Result<(), HistoryError> {
         let sealed = self.chain.seal(&mut lines.without);
         let with_bodies = lines.with_bodies();
         let on_stdout = match self.on_stdout {

@@ -78,10 +78,22 @@ fn gated() -> (SyncSender<()>, GatedStdout, Receiver<()>, Sink) {
 }
 
 fn open(dir: &Path, stdout: impl Write + Send + 'static) -> (History, Arc<Metrics>) {
+    open_with(dir, 8 * 1024 * 1024, stdout)
+}
+
+fn open_bounded(dir: &Path, max_bytes: u64) -> History {
+    open_with(dir, max_bytes, io::sink()).0
+}
+
+fn open_with(
+    dir: &Path,
+    max_bytes: u64,
+    stdout: impl Write + Send + 'static,
+) -> (History, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::default());
     let history = History::open(
         dir,
-        8 * 1024 * 1024,
+        max_bytes,
         PodIdentity {
             name: "otter-0",
             uid: Some("u-7"),
@@ -304,4 +316,57 @@ async fn a_refused_intent_has_no_place_in_the_chain() {
     let (reports, _) = verify(&[&disk]);
     assert!(reports.iter().all(ChainReport::is_whole), "{reports:?}");
     assert!(sink.0.lock().len() < disk.len());
+}
+
+/// A version of the files whose tool has the rule of this digest.
+fn rules(digest: &str) -> RuleSet {
+    let rule = format!(r#"[{{"digest":"{digest}","grant":{{"name":"g","namespace":"pond"}}}}]"#);
+    RuleSet::of_tools("otter", [("desk.buy", &*rule)])
+}
+
+/// The digest of each `rules` line, and the kinds of other lines.
+fn outline(text: &str) -> Vec<String> {
+    let one = |line: &str| match toolcrib_record::Line::parse(line.as_bytes()) {
+        Ok(toolcrib_record::Line::Rules(line)) => line.read().unwrap()[0].digest.clone(),
+        _ => line[..line.find(',').unwrap_or(line.len()).min(20)].to_owned(),
+    };
+    text.lines().map(one).collect()
+}
+
+#[tokio::test]
+async fn rules_are_written_before_the_next_line_and_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let sink = Sink::default();
+    let (history, _) = open(dir.path(), sink.clone());
+    history.set_rules(rules("r1:a"));
+    history.intent(b"{intent}".to_vec()).unwrap();
+    history.set_rules(rules("r1:a"));
+    history.turn(turn("one")).unwrap();
+    history.set_rules(rules("r1:b"));
+    history.turn(turn("two")).unwrap();
+    history.close();
+    let expected = ["r1:a", "{intent}", "{one", "r1:b", "{two"];
+    assert_eq!(outline(&on_disk(dir.path())), expected);
+}
+
+#[tokio::test]
+async fn each_file_begins_with_the_rules_in_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let history = open_bounded(dir.path(), 8 * 1024);
+    history.set_rules(rules("r1:a"));
+    let mut files = 0;
+    for number in 0..200 {
+        history.turn(turn(&format!("{number:0100}"))).unwrap();
+        let text = std::fs::read_to_string(dir.path().join(FILE_NAME)).unwrap();
+        if text.lines().count() == 2 {
+            files += 1;
+            assert_eq!(outline(&text)[0], "r1:a", "{text}");
+        }
+    }
+    assert!(files > 3, "{files}");
+    history.close();
+    for name in [FILE_NAME, super::super::log::ROTATED_NAME] {
+        let length = std::fs::metadata(dir.path().join(name)).unwrap().len();
+        assert!(length <= 4 * 1024, "{name}: {length}");
+    }
 }

@@ -309,9 +309,12 @@ async fn a_plain_directory_is_read_and_watched_too() {
     write(&world.files);
     let current = Arc::new(toolcrib_sidecar::config::CurrentConfig::default());
     let mut changes = current.subscribe();
-    let _watch =
-        toolcrib_sidecar::config::watch::Watch::start(plain.path().to_path_buf(), current.clone())
-            .unwrap();
+    let _watch = toolcrib_sidecar::config::watch::Watch::start(
+        plain.path().to_path_buf(),
+        current.clone(),
+        |_| {},
+    )
+    .unwrap();
     let tools = |count: usize| {
         let now = current.now();
         now.version()

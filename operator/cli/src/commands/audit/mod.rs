@@ -92,6 +92,7 @@ impl<'q> Report<'q> {
                 (&call.namespace, &call.agent)
             }
             Entry::Request(request) => (&request.namespace, &request.agent),
+            Entry::Rules(_) => return,
         };
         let is_wanted = self.wants_agent(namespace, agent);
         self.names.add_agent(agent, is_wanted);
@@ -99,7 +100,7 @@ impl<'q> Report<'q> {
             Entry::Call(call) if self.wants(&call) => self.call(&call),
             Entry::Request(request) if self.wants_request(&request) => self.request(&request),
             Entry::Question(call) if self.query.pending && self.wants(&call) => self.call(&call),
-            Entry::Call(_) | Entry::Question(_) | Entry::Request(_) => {}
+            Entry::Call(_) | Entry::Question(_) | Entry::Request(_) | Entry::Rules(_) => {}
         }
     }
 

@@ -1,5 +1,7 @@
 //! Finds one call of a record by its id.
 
+use std::collections::BTreeMap;
+
 use crate::args::WhyArgs;
 use crate::failure::Failure;
 use crate::record::{self, Call, Entry, Statistics};
@@ -7,14 +9,34 @@ use crate::record::{self, Call, Entry, Statistics};
 /// Most calls that a message about another id names.
 const MOST_CALLS: usize = 8;
 
-/// Returns the call, and the counts of the lines that were read.
-pub(super) fn find(args: &WhyArgs) -> Result<(Call, Statistics), Failure> {
+/// Most rules whose words are kept until the call is found.
+const MOST_RULES: usize = 20_000;
+
+/// A call of the record.
+pub(super) struct FoundCall {
+    pub call: Call,
+    /// Words for the conditions of the rule that allowed it, as the record has them.
+    pub limits: Option<String>,
+    /// Counts of the lines that were read.
+    pub statistics: Statistics,
+}
+
+pub(super) fn find(args: &WhyArgs) -> Result<FoundCall, Failure> {
     let wanted = &args.call;
+    // A rule's words follow from its digest.
+    let mut rules: BTreeMap<String, String> = BTreeMap::new();
     let mut found: Option<Call> = None;
     let (mut of_request, mut calls) = (Vec::new(), 0_usize);
     let statistics = record::read(&args.record, None, |entry| {
-        let Entry::Call(call) = entry else {
-            return Ok(());
+        let call = match entry {
+            Entry::Call(call) => call,
+            Entry::Rules(recorded) => {
+                if rules.len() < MOST_RULES {
+                    rules.extend(recorded.rules);
+                }
+                return Ok(());
+            }
+            Entry::Question(_) | Entry::Request(_) => return Ok(()),
         };
         calls += 1;
         if call.call_id == *wanted {
@@ -25,7 +47,11 @@ pub(super) fn find(args: &WhyArgs) -> Result<(Call, Statistics), Failure> {
         Ok(())
     })?;
     match found {
-        Some(call) => Ok((call, statistics)),
+        Some(call) => Ok(FoundCall {
+            limits: call.rule.as_ref().and_then(|digest| rules.remove(digest)),
+            call,
+            statistics,
+        }),
         None if !of_request.is_empty() => Err(Failure::usage(format_args!(
             "{wanted} is the id of a request: name one of its calls: {}",
             of_request.join(", ")

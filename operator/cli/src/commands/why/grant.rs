@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use toolcrib_compile::{Compilation, GivenRule, GivenTool, Inputs, Kind, ObjectRef, given_tools};
 
-use crate::record::Call;
+use crate::record::{Call, Outcome};
 
 /// A grant that the record names, compared with the objects of now.
 #[derive(Debug, Serialize)]
@@ -18,7 +18,7 @@ pub(super) struct GrantFacts {
     /// Digest of the rule that allowed the call. Missing if the call met no conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// The conditions of that rule. Missing if the grant has no such rule now.
+    /// The conditions of that rule. Missing if neither the record nor the grant has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
 }
@@ -32,7 +32,7 @@ pub(super) enum GrantState {
     Changed,
     /// The object does not exist.
     Gone,
-    /// The objects of now are not known.
+    /// The objects of now are not known, or no rule allowed the call.
     NotCompared,
 }
 
@@ -58,9 +58,10 @@ impl GrantFacts {
     }
 }
 
-/// `None`: the record names no grant.
+/// `recorded`: the conditions of the rule, by the record. `None`: the record names no grant.
 pub(super) fn facts(
     call: &Call,
+    recorded: Option<String>,
     inputs: Option<&Inputs>,
     compilation: Option<&Compilation>,
 ) -> Option<GrantFacts> {
@@ -72,7 +73,7 @@ pub(super) fn facts(
             key,
             state: GrantState::NotCompared,
             rule: call.rule.clone(),
-            limits: None,
+            limits: recorded,
         });
     };
     let tool = compilation.and_then(|it| given_tools(it).find(|tool| tool.name == call.tool));
@@ -92,13 +93,15 @@ pub(super) fn facts(
     Some(GrantFacts {
         state: match (&by, existing) {
             (Some(_), _) => GrantState::Unchanged,
+            // A denied call met no rule, so there is none to compare.
+            (None, Some(_)) if call.outcome == Outcome::Denied => GrantState::NotCompared,
             (None, Some(_)) => GrantState::Changed,
             (None, None) => GrantState::Gone,
         },
         kind: kind.map(Kind::name),
         key,
         rule: call.rule.clone(),
-        limits: by.and_then(|it| it.limits),
+        limits: recorded.or(by.and_then(|it| it.limits)),
     })
 }
 

@@ -22,6 +22,7 @@ use toolcrib_compile::{Compilation, LoadResult, ObjectRef, compile};
 
 use self::audit_log::UserWrite;
 use self::checkout::Place;
+use self::found::FoundCall;
 use self::grant::{GrantFacts, Write};
 use crate::args::{AssumedArgs, ClusterArgs, ConnectionArgs, SourceArgs, WhyArgs};
 use crate::cluster::{Session, WithoutCluster};
@@ -58,7 +59,11 @@ struct Answer {
 
 pub fn why(args: &WhyArgs) -> Result<ExitCode, Failure> {
     sources::exist(&args.files)?;
-    let (call, statistics) = found::find(args)?;
+    let FoundCall {
+        call,
+        limits,
+        statistics,
+    } = found::find(args)?;
     let agent = ObjectRef::new(call.namespace.clone(), call.agent.clone());
     let files = match args.files.is_empty() {
         true => None,
@@ -80,7 +85,12 @@ pub fn why(args: &WhyArgs) -> Result<ExitCode, Failure> {
     if loaded.is_some() && compilation.is_none() {
         note(&format!("there is no Agent {agent} now"));
     }
-    let grant = grant::facts(&call, loaded.map(|it| &it.inputs), compilation.as_ref());
+    let grant = grant::facts(
+        &call,
+        limits,
+        loaded.map(|it| &it.inputs),
+        compilation.as_ref(),
+    );
     let mut answer = Answer {
         written: Vec::new(),
         file: None,

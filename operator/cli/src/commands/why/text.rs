@@ -91,11 +91,15 @@ fn grant_lines(answer: &Answer) -> Vec<TextLine> {
         GrantState::Gone => "gone: the object does not exist now",
         GrantState::NotCompared => "not compared with the object of now",
     };
-    let name = match is_denied {
-        true => "given by",
-        false => "allowed by",
+    let name = match answer.call.outcome {
+        Outcome::Denied | Outcome::Waiting => "given by",
+        Outcome::Ok | Outcome::Failed | Outcome::Unknown => "allowed by",
     };
-    let mut lines = vec![(name, format!("{}, {state}", grant.name()))];
+    let state = match (is_denied, grant.state) {
+        (true, GrantState::NotCompared) => String::new(),
+        (_, _) => format!(", {state}"),
+    };
+    let mut lines = vec![(name, format!("{}{state}", grant.name()))];
     match (&grant.limits, &grant.rule) {
         (Some(limits), _) => lines.push(("rule", limits.clone())),
         (None, Some(digest)) => lines.push(("rule", digest.clone())),
