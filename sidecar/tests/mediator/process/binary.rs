@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::support::{Answer, Fake, Files, RUNNER, Wire, no_tls, until, within};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_toolcrib-sidecar");
+pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_toolcrib-sidecar");
 
 /// A mediator in a process of its own, with its model and its service.
 pub struct Mediator {
@@ -212,7 +212,7 @@ fn lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
-async fn spawn(
+pub(super) async fn spawn(
     program: &Path,
     files: &Files,
     history: &TempDir,

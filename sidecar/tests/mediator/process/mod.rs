@@ -1,6 +1,7 @@
 //! The built program, its limits, and what it records.
 
 pub mod binary;
+mod kills;
 mod limits;
 mod probe;
 mod record;
