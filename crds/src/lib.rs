@@ -49,7 +49,7 @@ pub use fields::reference::{CaSource, ConfigMapKey, SecretKey, TlsSpec};
 pub use kinds::agent::{
     Agent, AgentSpec, AgentStatus, AgentSurface, BudgetStatus, CredentialKind, DefaultsUse,
     EgressPeer, EgressPort, EgressProtocol, EgressRule, FeedStatus, GrantName, Identity, IpBlock,
-    NetworkStatus, PodsStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
+    NetworkStatus, PodsStatus, RecordHeadStatus, Runner, ToolStatus, UsageStatus, WithheldStatus,
 };
 pub use kinds::cluster_tool_policy::{
     AllowedModels, ClusterToolPolicy, ClusterToolPolicySpec, ClusterToolPolicyStatus, DenyRule,

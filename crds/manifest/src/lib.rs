@@ -43,7 +43,7 @@ pub use grant::GrantRef;
 pub use link::{
     AgentPresence, AllowedRules, LONGEST_REPORT, LONGEST_TEXT, LinkAllowlist, LinkDown, LinkUp,
     LoadedVersion, MOST_OUTAGES, MOST_PROVIDERS, MOST_WITHHELD, ProviderOutage, ProviderRefusal,
-    RunnerAccess, ServiceOutage, Usage, Want, WithheldItem,
+    RecordHead, RunnerAccess, ServiceOutage, Usage, Want, WithheldItem,
 };
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,

@@ -76,6 +76,21 @@ pub struct LinkUp {
     /// approvals it has used. The operator withdraws a question that is not listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<OpenQuestion>,
+    /// The last line of this process's record. `None`: it is being written just now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<RecordHead>,
+}
+
+/// The last line of the record of one process: whoever keeps it can tell later whether the lines up to
+/// it are unchanged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordHead {
+    /// Id of the chain.
+    pub chain: String,
+    /// Number of the line in its chain.
+    pub seq: u64,
+    /// SHA-256 of the line, in lower-case hexadecimal.
+    pub hash: String,
 }
 
 /// The result of runner authentication since the valid tokens last changed.

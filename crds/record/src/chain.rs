@@ -112,6 +112,16 @@ impl Chain {
         self.end(line, &members, self.last)
     }
 
+    /// Returns the last line of the chain; `None` before the first one.
+    pub fn head(&self) -> Option<Head> {
+        Some(Head {
+            chain: self.id.clone(),
+            seq: self.next.checked_sub(1)?,
+            hash: self.last,
+            aside: None,
+        })
+    }
+
     /// Advances past a line of [`Self::seal`] that disk or stdout has accepted.
     pub fn advance(&mut self, sealed: Digest) {
         self.next += 1;

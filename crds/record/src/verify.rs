@@ -172,6 +172,17 @@ impl Verifier {
         });
     }
 
+    /// Returns whether a source has a line of the chain.
+    pub fn has_chain(&self, chain: &str) -> bool {
+        self.chains.contains_key(chain)
+    }
+
+    /// Returns the pods that `start` lines of the sources name.
+    pub fn pods(&self) -> BTreeSet<&str> {
+        let chains = self.chains.values();
+        chains.filter_map(|chain| chain.pod.as_deref()).collect()
+    }
+
     /// Adds the next line of the source that was begun last.
     pub fn push(&mut self, line: &[u8]) -> Result<(), VerifyError> {
         if self.sources.is_empty() {

@@ -285,6 +285,12 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["unit", "per"]))]
     pub budgets: Vec<BudgetStatus>,
+    /// The last lines of the records of the agent's pods that the operator knows, the latest first: at
+    /// most five minutes old, and written when a pod ends. `kubectl toolcrib audit verify --agent`
+    /// compares a record with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
+    pub record: Vec<RecordHeadStatus>,
     /// `Accepted`, `Compiled`, `InForce`, `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -429,6 +435,27 @@ pub struct UsageStatus {
     /// Time at which counting began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+}
+
+/// One line of the record of a pod: the lines up to it are unchanged if it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordHeadStatus {
+    /// Name of the pod.
+    #[schemars(length(max = 253))]
+    pub pod: String,
+    #[schemars(length(max = 64))]
+    pub pod_uid: String,
+    /// Id of the chain: each process of the mediator begins one.
+    #[schemars(length(max = 64))]
+    pub chain: String,
+    /// Number of the line in its chain.
+    pub seq: u64,
+    /// SHA-256 of the line, in hexadecimal.
+    #[schemars(length(max = 64))]
+    pub hash: String,
+    /// Time at which the operator learned of the line.
+    pub time: Time,
 }
 
 /// One budget, and what is used of it.

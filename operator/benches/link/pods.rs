@@ -103,6 +103,7 @@ impl Mediator {
             budgets: Arc::default(),
             rates: Arc::default(),
             approvals: Arc::new(approvals),
+            history: Arc::clone(&RECORD.history),
             operator: OperatorClient::new(Arc::new(outbound), token_file.path().to_owned()),
             epoch: pod,
         };

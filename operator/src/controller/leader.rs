@@ -147,6 +147,8 @@ fn begin_agents(context: &Context) {
             let usage = status.as_ref().and_then(|status| status.usage.as_ref());
             let created = agent.creation_timestamp().map(|at| at.0);
             context.link.reports().begin(&key, created, &counted(usage));
+            let heads = status.as_ref().map_or(&[][..], |status| &status.record);
+            context.link.heads().begin(&key, heads);
             let budgets = status.iter().flat_map(|status| &status.budgets);
             context.link.budgets().begin(&key, sums(budgets));
             agents.push(key);

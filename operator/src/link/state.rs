@@ -1,6 +1,6 @@
 //! The link's state while this replica leads: answers, reports and open revocations.
 //!
-//! Here: [`Answers`], [`Reports`], [`BudgetSums`], [`RateSums`] and [`Revocations`], and the metrics of
+//! Here: [`Answers`], [`Reports`], [`BudgetSums`], [`RateSums`], [`RecordHeads`] and [`Revocations`], and the metrics of
 //! their changes. Not here: connections and authentication ([`super::serve`]).
 
 use std::collections::BTreeSet;
@@ -15,6 +15,7 @@ use toolcrib_manifest::{LinkAllowlist, LinkUp, Want};
 
 use super::answers::{Access, Answers, LatestAnswer, OtherPods};
 use super::budgets::BudgetSums;
+use super::heads::RecordHeads;
 use super::rates::RateSums;
 use super::reports::{ReportChange, Reports, Sender};
 use super::revocations::Revocations;
@@ -27,6 +28,7 @@ pub struct State {
     reports: Mutex<Reports>,
     budgets: Mutex<BudgetSums>,
     rates: Mutex<RateSums>,
+    heads: Mutex<RecordHeads>,
     revocations: Mutex<Revocations>,
     metrics: Metrics,
 }
@@ -38,6 +40,7 @@ impl State {
             reports: Mutex::default(),
             budgets: Mutex::default(),
             rates: Mutex::default(),
+            heads: Mutex::default(),
             revocations: Mutex::default(),
             metrics,
         }
@@ -49,6 +52,7 @@ impl State {
         *self.reports() = Reports::default();
         *self.budgets() = BudgetSums::default();
         *self.rates.lock() = RateSums::default();
+        *self.heads() = RecordHeads::default();
         self.revocations(|open| {
             *open = Revocations::default();
             Vec::new()
@@ -64,6 +68,10 @@ impl State {
 
     pub fn reports(&self) -> MutexGuard<'_, Reports> {
         self.reports.lock()
+    }
+
+    pub fn heads(&self) -> MutexGuard<'_, RecordHeads> {
+        self.heads.lock()
     }
 
     pub fn budgets(&self) -> MutexGuard<'_, BudgetSums> {
@@ -103,7 +111,9 @@ impl State {
     }
 
     pub fn pod_gone(&self, uid: &str) {
-        self.reports().remove_pod(uid);
+        if let Some(agent) = self.reports().remove_pod(uid) {
+            self.heads().remove_pod(&agent, uid);
+        }
         self.budgets().remove_pod(uid);
         self.rates.lock().remove_pod(uid, jiff::Timestamp::now());
         self.revocations(|open| open.remove_pod(uid, Instant::now()));
@@ -120,6 +130,7 @@ impl State {
         self.reports().forget_agent(agent);
         self.budgets().forget_agent(agent);
         self.rates.lock().forget_agent(agent);
+        self.heads().forget_agent(agent);
     }
 
     /// Returns a receiver of the agent's answers. See [`Answers::subscribe`].
@@ -143,6 +154,9 @@ impl State {
         if has_begun {
             let mut rates = self.rates.lock();
             rates.merge(&sender.agent, &sender.uid, &up.rates, at);
+        }
+        if let Some(head) = &up.record {
+            self.heads().learn(sender, head, at);
         }
         self.metrics.link_pods.set(gauge(pods));
         self.revocations(|open| open.acknowledge(&sender.agent, &sender.uid, up.seen, now));

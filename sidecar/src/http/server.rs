@@ -345,6 +345,7 @@ fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartErr
         budgets: app.budgets.counts().clone(),
         rates: app.rates.counts().clone(),
         approvals: app.approvals.clone(),
+        history: app.history.clone(),
         operator: OperatorClient::new(app.outbound.clone(), token_file),
         epoch: epoch()?,
     };

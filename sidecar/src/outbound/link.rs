@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use toolcrib_bounds::chain;
 use toolcrib_manifest::{
     LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, OpenQuestion,
-    ProviderRefusal, names,
+    ProviderRefusal, RecordHead, names,
 };
 use toolcrib_mediation::{BudgetCounts, RateCounts};
 use toolcrib_serve::part_of;
@@ -28,6 +28,7 @@ use super::outages::{OutageReport, Outages};
 use crate::approvals::Approvals;
 use crate::config::version::understands;
 use crate::config::{CurrentConfig, EffectiveConfig, Older};
+use crate::history::History;
 use crate::metrics::{LinkState, Metrics};
 
 /// Longest time that the operator may hold its answer, and so the interval of counter reports.
@@ -78,6 +79,7 @@ pub struct Link {
     pub rates: Arc<RateCounts>,
     /// The questions of this pod about calls.
     pub approvals: Arc<Approvals>,
+    pub history: Arc<History>,
     pub operator: OperatorClient,
     /// Id of this process, chosen at start; counters are cumulative within it.
     pub epoch: String,
@@ -275,6 +277,11 @@ impl Link {
                 .rates
                 .own(now.authority.rated_rules(), Timestamp::now()),
             questions: self.approvals.report(),
+            record: self.history.head().map(|head| RecordHead {
+                chain: head.chain,
+                seq: head.seq,
+                hash: head.hash.to_string(),
+            }),
         }
     }
 }

@@ -125,6 +125,12 @@ pub struct VerifyArgs {
     /// A line that is known from elsewhere, as an earlier `verify` printed it; may be repeated
     #[arg(long, value_name = "CHAIN:SEQ:HASH", value_parser = head)]
     pub head: Vec<Head>,
+    /// Compare with the lines that the operator keeps in the status of this Agent, which is read from
+    /// the cluster with your own rights
+    #[arg(long, value_name = "NAME", value_parser = agent_name)]
+    pub agent: Option<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 fn head(text: &str) -> Result<Head, String> {

@@ -272,8 +272,11 @@ Examples:
   # Was a line changed or removed?
   kubectl toolcrib audit verify history.jsonl.1 history.jsonl stdout.log
 
-Bodies of requests and answers are in no chain, and without a head that you kept, a cut or rewritten end is
-not seen.
+  # Was its end cut off? The operator keeps the last line of each pod
+  kubectl toolcrib audit verify history.jsonl.1 history.jsonl --agent executor -n trading
+
+Bodies of requests and answers are in no chain, and without a head (--agent, or --head that you kept) a cut or
+rewritten end is not seen.
 
 Exit codes: 0; 1 if the record cannot be read; 2 for a wrong command line, or files that cannot be
 read; 3 if a line is missing or changed.";

@@ -9,7 +9,7 @@ use kube::api::{GetParams, ListParams, Patch, PatchParams};
 use kube::core::Request;
 use serde_json::{Value, json};
 use toolcrib_compile::{ObjectRef, names, near};
-use toolcrib_crds::Agent;
+use toolcrib_crds::{Agent, RecordHeadStatus};
 
 use super::{ReadError, Session};
 use crate::failure::Failure;
@@ -92,6 +92,21 @@ impl Session {
         let object = self.agent_request(request, format!("get Agent {key}"))?;
         let object = object.ok_or_else(|| self.no_agent(key))?;
         Ok(AgentState::of(&object))
+    }
+
+    /// The last lines of records that the operator keeps in an Agent's status.
+    pub fn record_heads(&self, key: &ObjectRef) -> Result<Vec<RecordHeadStatus>, Failure> {
+        let request = requests(&key.namespace).get(&key.name, &GetParams::default());
+        let object = self.agent_request(request, format!("get Agent {key}"))?;
+        let mut object = object.ok_or_else(|| self.no_agent(key))?;
+        match object["status"]["record"].take() {
+            Value::Null => Ok(Vec::new()),
+            heads => serde_json::from_value(heads).map_err(|error| {
+                failed(format_args!(
+                    "status.record of Agent {key} cannot be read: {error}: use a command line of the operator's release"
+                ))
+            }),
+        }
     }
 
     /// The error about an Agent that does not exist. Suggests a name if Agents may be listed.

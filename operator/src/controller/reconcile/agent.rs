@@ -83,6 +83,8 @@ pub(super) async fn agent(
     let usage = before.as_ref().and_then(|status| status.usage.as_ref());
     let created = outcome::created(agent);
     context.link.reports().begin(key, created, &counted(usage));
+    let heads = before.as_ref().map_or(&[][..], |status| &status.record);
+    context.link.heads().begin(key, heads);
     let budgets = before.iter().flat_map(|status| &status.budgets);
     context.link.budgets().begin(key, sums(budgets));
 

@@ -87,6 +87,15 @@ pub(super) async fn report(
         false => shown_budgets.to_vec(),
     };
 
+    let shown_heads = before.map_or(&[][..], |status| &status.record);
+    let record = {
+        let heads = context.link.heads();
+        match write_usage || heads.is_urgent(key, shown_heads) {
+            true => heads.of(key),
+            false => shown_heads.to_vec(),
+        }
+    };
+
     let (tools, withheld) = match &result.materialized {
         Some(materialized) => materialized.given(compiled),
         None => (compiled.tools.clone(), compiled.withheld.clone()),
@@ -128,6 +137,7 @@ pub(super) async fn report(
         pods,
         usage: write_usage.then(|| usage.clone()),
         budgets,
+        record,
         created: created(agent),
     };
     // Written first: if the status fails, the next attempt would find the token unchanged.

@@ -237,13 +237,14 @@ impl Reports {
         ReportChange { state, usage }
     }
 
-    /// Drops a deleted pod and adds its counters to the agent's sum.
-    pub fn remove_pod(&mut self, uid: &str) {
-        if let Some(pod) = self.pods.remove(uid)
-            && let Some(tally) = self.agents.get_mut(&pod.agent)
-        {
+    /// Drops a deleted pod and adds its counters to the sum of its agent, which is returned. `None`: the
+    /// pod never reported.
+    pub fn remove_pod(&mut self, uid: &str) -> Option<ObjectRef> {
+        let pod = self.pods.remove(uid)?;
+        if let Some(tally) = self.agents.get_mut(&pod.agent) {
             tally.settled = tally.settled.plus(pod.delta());
         }
+        Some(pod.agent)
     }
 
     /// Drops the counters of a deleted Agent, and the reports of its pods. The pods may outlive it:

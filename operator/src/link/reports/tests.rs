@@ -43,6 +43,7 @@ fn up(epoch: &str, calls: u64) -> LinkUp {
         },
         budgets: Vec::new(),
         rates: Vec::new(),
+        record: None,
         questions: Vec::new(),
     }
 }

@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Mutex, MutexGuard};
 use thiserror::Error;
-use toolcrib_record::{Chain, Line, StartLine};
+use toolcrib_record::{Chain, Head, Line, StartLine};
 
 use super::line::escaped;
 use super::log::Log;
@@ -191,6 +191,12 @@ impl History {
             return Ok(());
         }
         self.write(Writer::ready)
+    }
+
+    /// Returns the last line of the chain. `None` if a line is being written just now: the caller asks
+    /// again later and waits for no disk.
+    pub fn head(&self) -> Option<Head> {
+        self.open.try_lock()?.as_ref()?.writer.chain.head()
     }
 
     /// Bytes that wait for a failing disk.

@@ -1,12 +1,16 @@
 //! `audit verify`: finds missing, changed and cut off lines of a record.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use toolcrib_bounds::count;
-use toolcrib_record::{ChainReport, SourceReport, Verifier};
+use toolcrib_compile::ObjectRef;
+use toolcrib_crds::RecordHeadStatus;
+use toolcrib_record::{ChainReport, Digest, Head, SourceReport, Verifier};
 
-use crate::args::VerifyArgs;
+use crate::args::{OperatorArgs, VerifyArgs};
+use crate::cluster::{Session, WithoutCluster};
 use crate::failure::Failure;
 use crate::print;
 use crate::record::read_files;
@@ -24,8 +28,21 @@ pub fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
                 .map_err(|error| Failure::Failed(error.into()))
         })?;
     }
-    let (chains, sources) = verifier.finish(&args.head);
-    let text = text(&chains, &sources);
+    let mut heads = args.head.clone();
+    let mut absent_pods = BTreeSet::new();
+    if let Some(agent) = &args.agent {
+        let kept = kept_heads(args, agent)?;
+        let chosen = choose(kept, &verifier);
+        heads.extend(chosen.heads);
+        absent_pods = chosen.absent_pods;
+    }
+    let (chains, sources) = verifier.finish(&heads);
+    let mut text = text(&chains, &sources);
+    for pod in absent_pods {
+        let pod = print::plain(&pod);
+        text +=
+            &format!("pod {pod} is in the Agent's status, and no source begins a chain of it\n");
+    }
     print::to_stdout(&text).context("cannot write to standard output")?;
     let is_alarm = chains
         .iter()
@@ -38,6 +55,49 @@ pub fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
         true => ExitCode::from(FOUND),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// Reads the lines that the operator keeps, the latest first.
+fn kept_heads(args: &VerifyArgs, agent: &str) -> Result<Vec<RecordHeadStatus>, Failure> {
+    let operator = OperatorArgs::default();
+    let session = Session::open(&args.cluster, &operator, WithoutCluster::Nothing)?;
+    session.record_heads(&ObjectRef::new(session.default_namespace(), agent))
+}
+
+/// The kept lines to compare with.
+struct ChosenHeads {
+    heads: Vec<Head>,
+    /// Pods of which no source has a line.
+    absent_pods: BTreeSet<String>,
+}
+
+/// Chooses the lines of chains that the sources have, and the latest line of each pod that they name:
+/// its earlier chains may have been rotated away.
+fn choose(kept: Vec<RecordHeadStatus>, verifier: &Verifier) -> ChosenHeads {
+    let pods = verifier.pods();
+    let mut chosen = ChosenHeads {
+        heads: Vec::new(),
+        absent_pods: BTreeSet::new(),
+    };
+    let mut latest = BTreeSet::new();
+    for head in kept {
+        let is_latest = latest.insert(head.pod_uid);
+        let has_chain = verifier.has_chain(&head.chain);
+        let has_pod = pods.contains(&*head.pod);
+        if !has_chain && !has_pod {
+            chosen.absent_pods.insert(head.pod);
+        } else if (has_chain || is_latest)
+            && let Some(hash) = Digest::parse(&head.hash)
+        {
+            chosen.heads.push(Head {
+                chain: head.chain,
+                seq: head.seq,
+                hash,
+                aside: None,
+            });
+        }
+    }
+    chosen
 }
 
 fn text(chains: &[ChainReport], sources: &[SourceReport]) -> String {
@@ -87,4 +147,49 @@ fn text(chains: &[ChainReport], sources: &[SourceReport]) -> String {
         text += "no line of a chain was found\n";
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use toolcrib_record::Chain;
+
+    use super::*;
+
+    fn kept(pod: &str, chain: &str, second: i64) -> RecordHeadStatus {
+        RecordHeadStatus {
+            pod: pod.to_owned(),
+            pod_uid: format!("uid-{pod}"),
+            chain: chain.to_owned(),
+            seq: 7,
+            hash: "a".repeat(64),
+            time: Time(jiff::Timestamp::from_second(second).unwrap()),
+        }
+    }
+
+    /// A verifier with one line of a chain of a pod.
+    fn verifier(pod: &str, chain: &str) -> Verifier {
+        let mut line = format!(
+            r#"{{"kind":"start","version":1,"pod":"{pod}","timestamp":"2026-11-24T08:00:00Z"}}"#
+        )
+        .into_bytes();
+        Chain::new(chain.to_owned()).seal(&mut line);
+        let mut verifier = Verifier::default();
+        verifier.push(&line).unwrap();
+        verifier
+    }
+
+    #[test]
+    fn earlier_chains_may_be_rotated_away_and_the_latest_may_not() {
+        let heads = vec![
+            kept("otter-0", "c3", 3),
+            kept("otter-0", "c2", 2),
+            kept("otter-0", "c1", 1),
+            kept("otter-1", "d1", 1),
+        ];
+        let chosen = choose(heads, &verifier("otter-0", "c2"));
+        let chains: Vec<&str> = chosen.heads.iter().map(|head| &*head.chain).collect();
+        assert_eq!(chains, ["c3", "c2"]);
+        assert_eq!(Vec::from_iter(chosen.absent_pods), ["otter-1"]);
+    }
 }

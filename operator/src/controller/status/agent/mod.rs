@@ -13,7 +13,7 @@ use toolcrib_compile::{
 };
 use toolcrib_crds::{
     AgentStatus, BudgetStatus, ConditionStatus, ConditionType, Egress, FeedStatus, GrantName, Mode,
-    NetworkStatus, StateReason, Tier, ToolStatus, WithheldStatus,
+    NetworkStatus, RecordHeadStatus, StateReason, Tier, ToolStatus, WithheldStatus,
 };
 use toolcrib_manifest::{Digests, Suspension, Usage};
 
@@ -51,6 +51,8 @@ pub struct AgentFacts<'a> {
     pub usage: Option<Usage>,
     /// The budgets, as old as what is written of them.
     pub budgets: Vec<BudgetStatus>,
+    /// The heads of records, as old as what is written of them.
+    pub record: Vec<RecordHeadStatus>,
     /// Creation time of the Agent, at which counting began.
     pub created: Option<Timestamp>,
 }
@@ -105,6 +107,7 @@ pub fn agent(before: Option<&AgentStatus>, facts: &AgentFacts<'_>, now: Timestam
             facts.created.unwrap_or(now),
         ),
         budgets: facts.budgets.clone(),
+        record: facts.record.clone(),
         conditions: before.conditions,
     };
     // After a failed write, the digests stay those of the last complete write.

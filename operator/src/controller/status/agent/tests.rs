@@ -27,6 +27,7 @@ fn facts(agent: &ObjectRef) -> AgentFacts<'_> {
         pods: Vec::new(),
         usage: None,
         budgets: Vec::new(),
+        record: Vec::new(),
         created: None,
     }
 }

@@ -96,11 +96,12 @@ impl Mediator {
             metrics.clone(),
         )
         .unwrap();
+        let history = Arc::new(history);
         // Without a pod it asks nothing: the questions of these tests have a double.
         let approvals = Approvals::open(
             None,
             record.path(),
-            Arc::new(history),
+            history.clone(),
             current.clone(),
             metrics.clone(),
         );
@@ -113,6 +114,7 @@ impl Mediator {
             budgets: Arc::default(),
             rates: rates.clone(),
             approvals: Arc::new(approvals),
+            history,
             operator: OperatorClient::new(Arc::new(outbound), token_file.path().to_owned()),
             epoch: pod.name_any(),
         };
