@@ -42,8 +42,9 @@ pub use feeds::{Feed, FeedAuth, FeedsFile};
 pub use grant::GrantRef;
 pub use link::{
     AgentPresence, AllowedRules, LONGEST_REPORT, LONGEST_TEXT, LinkAllowlist, LinkDown, LinkUp,
-    LoadedVersion, MOST_OUTAGES, MOST_PROVIDERS, MOST_WITHHELD, ProviderOutage, ProviderRefusal,
-    RecordHead, RunnerAccess, ServiceOutage, Usage, Want, WithheldItem,
+    LoadedVersion, MOST_OUTAGES, MOST_PROVIDERS, MOST_RECENT_CALLS, MOST_WITHHELD, ProviderOutage,
+    ProviderRefusal, RecentCall, RecordHead, RunnerAccess, ServiceOutage, Usage, Want,
+    WithheldItem,
 };
 pub use providers::{
     Endpoint, EndpointDialect, Provider, ProviderAuth, ProviderKey, ProvidersFile, Tls,

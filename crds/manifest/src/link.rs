@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BudgetUse, Decision, OpenQuestion, RateUse};
+use crate::{BudgetUse, Decision, GrantRef, OpenQuestion, RateUse};
 
 /// Limits the bytes of a report.
 pub const LONGEST_REPORT: usize = 64 * 1024;
@@ -21,6 +21,8 @@ pub const MOST_WITHHELD: usize = 16;
 pub const MOST_PROVIDERS: usize = 8;
 /// Limits the services without an answer that a report names.
 pub const MOST_OUTAGES: usize = 8;
+/// Limits the calls in a report.
+pub const MOST_RECENT_CALLS: usize = 16;
 /// Limits the bytes of a text in a report; longer ones are cut.
 pub const LONGEST_TEXT: usize = 300;
 
@@ -79,6 +81,34 @@ pub struct LinkUp {
     /// The last line of this process's record. `None`: it is being written just now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<RecordHead>,
+    /// Calls that ended since the last report that was answered, the oldest first: at most
+    /// [`MOST_RECENT_CALLS`], the latest ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<RecentCall>,
+}
+
+/// A call of a tool, without its arguments and its result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecentCall {
+    /// As in the record.
+    pub call_id: String,
+    /// RFC 3339. The end of the call's request.
+    pub at: String,
+    /// The name by which the model called it, which may be no tool.
+    pub tool: String,
+    /// The error code that the model read; `None`: the call succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Whether the call was sent to the service.
+    pub executed: bool,
+    pub latency_ms: u64,
+    /// The object that allowed the call; of a refused call, the object that gives the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<GrantRef>,
+    /// Digest of the rule that allowed the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 /// The last line of the record of one process: whoever keeps it can tell later whether the lines up to

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
-use toolcrib_compile::ObjectRef;
+use toolcrib_compile::{ObjectRef, ToolExplanation};
 use toolcrib_crds::{Agent, AgentStatus, FeedStatus, Mode, PodsStatus, ToolStatus};
-use toolcrib_manifest::Usage;
+use toolcrib_manifest::{RecentCall, Usage};
 
 use super::verbs::Page;
+use crate::link::calls::KnownCall;
 
 /// The data from which the answers about an agent are built.
 #[derive(Clone, Debug)]
@@ -120,6 +121,61 @@ pub struct CallsLine {
     name: String,
     #[serde(flatten)]
     usage: Counts,
+    /// The latest calls, if one agent was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    latest: Vec<CallLine>,
+}
+
+/// A call, as the agent's mediator reported it.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallLine {
+    pod: String,
+    /// `ok`, or the error code that the model read.
+    outcome: String,
+    #[serde(flatten)]
+    call: RecentCall,
+}
+
+impl CallLine {
+    pub fn of(known: KnownCall) -> Self {
+        let KnownCall { pod, mut call } = known;
+        Self {
+            pod,
+            outcome: call.code.take().unwrap_or_else(|| "ok".to_owned()),
+            call,
+        }
+    }
+
+    pub fn tool(&self) -> &str {
+        &self.call.tool
+    }
+}
+
+/// A call, and whether the agent has its tool now.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallDetails {
+    call: CallLine,
+    /// Whether a rule of the tool has the digest of the rule that allowed the call. Missing if the
+    /// call met no conditions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    same_rule: Option<bool>,
+    /// The tool as the agent has it now, or why it has not.
+    now: ToolExplanation,
+}
+
+impl CallDetails {
+    pub fn new(call: CallLine, now: ToolExplanation) -> Self {
+        let mut rules = now.how.iter().flat_map(|how| &how.rules);
+        let rule = call.call.rule.as_ref();
+        let same_rule = rule.map(|rule| rules.any(|it| it.digest == *rule));
+        Self {
+            call,
+            same_rule,
+            now,
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -213,11 +269,13 @@ impl Facts {
         }
     }
 
-    pub fn calls(&self) -> CallsLine {
+    /// `latest`: the agent's calls, the latest first.
+    pub fn calls(&self, latest: Vec<KnownCall>) -> CallsLine {
         CallsLine {
             namespace: self.key.namespace.clone(),
             name: self.key.name.clone(),
             usage: self.counts(),
+            latest: latest.into_iter().map(CallLine::of).collect(),
         }
     }
 
@@ -401,7 +459,20 @@ mod tests {
         let mut line = json!({"namespace": "pond", "name": "otter"});
         let line_fields = line.as_object_mut().expect("an object");
         line_fields.extend(counts.as_object().expect("an object").clone());
-        check(&facts().calls(), line);
+        check(&facts().calls(Vec::new()), line.clone());
+        let call = json!({
+            "callId": "r1-1-0", "at": "2026-01-03T00:00:00Z", "tool": "fish.list",
+            "executed": false, "latencyMs": 3, "code": "permission_denied",
+        });
+        let known = KnownCall {
+            pod: "otter-0".to_owned(),
+            call: serde_json::from_value(call).expect("a call"),
+        };
+        line["latest"] = json!([{
+            "pod": "otter-0", "outcome": "permission_denied", "callId": "r1-1-0",
+            "at": "2026-01-03T00:00:00Z", "tool": "fish.list", "executed": false, "latencyMs": 3,
+        }]);
+        check(&facts().calls(vec![known]), line);
     }
 
     #[test]

@@ -24,6 +24,7 @@ fn tool(verb: Verb) -> Value {
         Verb::ListAgents | Verb::RecentCalls => Vec::new(),
         Verb::GetAgent => vec!["agent"],
         Verb::ExplainTool => vec!["agent", "tool"],
+        Verb::ExplainCall => vec!["agent", "call"],
     };
     json!({
         "name": verb.name(),
@@ -58,7 +59,10 @@ fn description(verb: Verb) -> &'static str {
             "Whether an agent has a tool: the grant that gives it, its tier, credential and schema; or why the agent lacks it."
         }
         Verb::RecentCalls => {
-            "Agents by the time of their last tool call, latest first, with counts of requests, calls, failed and denied calls and tokens. Counts are per agent: single calls with arguments and results are in the record of the agent's pod."
+            "Agents by the time of their last tool call, latest first, with counts of requests, calls, failed and denied calls and tokens. With agent, also its last 100 calls: id, time, tool, outcome, grant. Arguments and results are in the record of the agent's pod."
+        }
+        Verb::ExplainCall => {
+            "One of the last 100 calls of an agent: its outcome, the grant and the rule that allowed it, and whether the agent has the tool by that rule now."
         }
     }
 }
@@ -73,6 +77,9 @@ fn argument(verb: Verb, name: &str) -> Value {
         }),
         ("namespace", _) => json!({
             "type": "string", "description": "The agent's namespace; your own if left out",
+        }),
+        ("call", _) => json!({
+            "type": "string", "minLength": 1, "maxLength": 256, "description": "The id of a call, as recent_calls lists it",
         }),
         ("tool", _) => json!({
             "type": "string", "description": "SURFACE.TOOL, with the agent's name for the surface",

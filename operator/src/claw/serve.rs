@@ -21,7 +21,9 @@ use toolcrib_bounds::headers::bearer;
 use toolcrib_compile::{ObjectRef, ToolExplanation};
 
 use super::ClawScope;
-use super::answers::{AgentDetails, AgentLine, AgentPage, CallsLine, Facts, by_call, by_name};
+use super::answers::{
+    AgentDetails, AgentLine, AgentPage, CallDetails, CallLine, CallsLine, Facts, by_call, by_name,
+};
 use super::tokens::{Caller, SHORTEST_TOKEN, TokenOwner, Tokens};
 use super::verbs::{Question, ResourcePath, Verb};
 use crate::leadership::Leadership;
@@ -98,6 +100,7 @@ enum Refusal {
     Body,
     Argument(String),
     NoSuchAgent(ObjectRef),
+    NoSuchCall(ObjectRef),
     Unreadable(ObjectRef, String),
     Busy,
     TooSlow,
@@ -114,6 +117,7 @@ impl Refusal {
             Self::Body => (StatusCode::PAYLOAD_TOO_LARGE, "body_not_read"),
             Self::Argument(_) => (StatusCode::BAD_REQUEST, "invalid_argument"),
             Self::NoSuchAgent(_) => (StatusCode::NOT_FOUND, "no_such_agent"),
+            Self::NoSuchCall(_) => (StatusCode::NOT_FOUND, "no_such_call"),
             Self::Unreadable(..) => (StatusCode::CONFLICT, "agent_unreadable"),
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::TooSlow => (StatusCode::SERVICE_UNAVAILABLE, "too_slow"),
@@ -146,6 +150,10 @@ impl Refusal {
                 "agent {agent} not found, or not visible to you: {} lists the agents that you may ask about",
                 Verb::ListAgents.name()
             ),
+            Self::NoSuchCall(agent) => format!(
+                "the call is not among the last ones of agent {agent} that its pods have reported: {} lists them",
+                Verb::RecentCalls.name()
+            ),
             Self::Unreadable(agent, why) => {
                 format!("the operator cannot decode agent {agent}: {why}")
             }
@@ -164,6 +172,7 @@ enum ResponseBody {
     Agent(Box<AgentDetails>),
     Tool(Box<ToolExplanation>),
     Calls(AgentPage<CallsLine>),
+    Call(Box<CallDetails>),
 }
 
 async fn request(State(listener): State<Arc<Listener>>, request: Request) -> Response {
@@ -265,6 +274,21 @@ impl ClawApi {
                     None => Err(self.unreadable(key)),
                 }
             }
+            Question::ExplainCall {
+                namespace,
+                agent,
+                call,
+            } => {
+                let key = self.one(caller, namespace, agent)?;
+                let mut known = self.link.calls().of(&key).into_iter();
+                let known = known.find(|it| it.call.call_id == call);
+                let line = known.map(CallLine::of);
+                let line = line.ok_or_else(|| Refusal::NoSuchCall(key.clone()))?;
+                match (self.explain)(key.clone(), line.tool().to_owned()).await {
+                    Some(now) => Ok(ResponseBody::Call(Box::new(CallDetails::new(line, now)))),
+                    None => Err(self.unreadable(key)),
+                }
+            }
             Question::RecentCalls {
                 namespace,
                 agent,
@@ -279,7 +303,13 @@ impl ClawApi {
                 let mut last_calls = self.link.reports().last_calls();
                 last_calls.retain(|(agent, _)| agents.contains(agent));
                 let (agents, next) = by_call(last_calls, &page);
-                let agents = self.facts(&agents).iter().map(Facts::calls).collect();
+                // The calls of all agents would make long answers.
+                let latest = |facts: &Facts| match agent {
+                    Some(_) => self.link.calls().of(&facts.key),
+                    None => Vec::new(),
+                };
+                let facts = self.facts(&agents);
+                let agents = facts.iter().map(|it| it.calls(latest(it))).collect();
                 Ok(ResponseBody::Calls(AgentPage { agents, next }))
             }
         }
@@ -381,7 +411,7 @@ mod tests {
     use crate::metrics::{CLAW_OUTCOMES, CLAW_VERBS};
 
     /// Returns each refusal once. The match makes a missing refusal a compile error.
-    fn refusals() -> [Refusal; 11] {
+    fn refusals() -> [Refusal; 12] {
         let next = |refusal: &Refusal| match refusal {
             Refusal::NotReady => Refusal::NoToken,
             Refusal::NoToken => Refusal::NotGranted(Verb::GetAgent),
@@ -390,7 +420,8 @@ mod tests {
             Refusal::NotGet => Refusal::Body,
             Refusal::Body => Refusal::Argument("why".to_owned()),
             Refusal::Argument(_) => Refusal::NoSuchAgent(ObjectRef::new("pond", "otter")),
-            Refusal::NoSuchAgent(agent) => Refusal::Unreadable(agent.clone(), "why".to_owned()),
+            Refusal::NoSuchAgent(agent) => Refusal::NoSuchCall(agent.clone()),
+            Refusal::NoSuchCall(agent) => Refusal::Unreadable(agent.clone(), "why".to_owned()),
             Refusal::Unreadable(..) => Refusal::Busy,
             Refusal::Busy => Refusal::TooSlow,
             Refusal::TooSlow => Refusal::NotReady,

@@ -14,6 +14,7 @@ pub enum Verb {
     GetAgent,
     ExplainTool,
     RecentCalls,
+    ExplainCall,
 }
 
 /// Limit of the agents in a page.
@@ -24,11 +25,12 @@ const USUAL: usize = 20;
 const LONGEST: usize = 1024;
 
 impl Verb {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::ListAgents,
         Self::GetAgent,
         Self::ExplainTool,
         Self::RecentCalls,
+        Self::ExplainCall,
     ];
 
     pub fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Verb {
             Self::GetAgent => "get_agent",
             Self::ExplainTool => "explain_tool",
             Self::RecentCalls => "recent_calls",
+            Self::ExplainCall => "explain_call",
         }
     }
 
@@ -51,6 +54,7 @@ impl Verb {
             Self::GetAgent => "/v1/agents/{agent}",
             Self::ExplainTool => "/v1/agents/{agent}/tool",
             Self::RecentCalls => "/v1/calls",
+            Self::ExplainCall => "/v1/agents/{agent}/call",
         }
     }
 
@@ -61,6 +65,7 @@ impl Verb {
             Self::GetAgent => &["namespace"],
             Self::ExplainTool => &["namespace", "tool"],
             Self::RecentCalls => &["namespace", "agent", "limit", "continue"],
+            Self::ExplainCall => &["namespace", "call"],
         }
     }
 }
@@ -72,6 +77,7 @@ pub enum ResourcePath<'a> {
     Agent(&'a str),
     Tool(&'a str),
     Calls,
+    Call(&'a str),
 }
 
 impl<'a> ResourcePath<'a> {
@@ -81,6 +87,7 @@ impl<'a> ResourcePath<'a> {
             ["agents"] => Some(Self::Agents),
             ["agents", agent] => Some(Self::Agent(agent)),
             ["agents", agent, "tool"] => Some(Self::Tool(agent)),
+            ["agents", agent, "call"] => Some(Self::Call(agent)),
             ["calls"] => Some(Self::Calls),
             _ => None,
         }
@@ -92,6 +99,7 @@ impl<'a> ResourcePath<'a> {
             Self::Agent(_) => Verb::GetAgent,
             Self::Tool(_) => Verb::ExplainTool,
             Self::Calls => Verb::RecentCalls,
+            Self::Call(_) => Verb::ExplainCall,
         }
     }
 }
@@ -115,6 +123,11 @@ pub enum Question {
         namespace: Option<String>,
         agent: Option<String>,
         page: Page,
+    },
+    ExplainCall {
+        namespace: Option<String>,
+        agent: String,
+        call: String,
     },
 }
 
@@ -147,6 +160,13 @@ impl Question {
                 tool: arguments
                     .take("tool")
                     .ok_or("tool is missing: name it as SURFACE.TOOL")?,
+            },
+            ResourcePath::Call(agent) => Self::ExplainCall {
+                namespace,
+                agent: agent.to_owned(),
+                call: arguments
+                    .take("call")
+                    .ok_or("call is missing: name an id that recent_calls lists")?,
             },
             ResourcePath::Calls => Self::RecentCalls {
                 namespace,
@@ -253,6 +273,14 @@ mod tests {
             }),
         );
         check(
+            "/v1/agents/otter/call?call=r1-1-0&namespace=pond",
+            Ok(Question::ExplainCall {
+                namespace: Some("pond".into()),
+                agent: "otter".into(),
+                call: "r1-1-0".into(),
+            }),
+        );
+        check(
             "/v1/calls?agent=otter&limit=100",
             Ok(Question::RecentCalls {
                 namespace: None,
@@ -283,6 +311,10 @@ mod tests {
         check(
             "/v1/agents/otter/tool",
             Err("tool is missing: name it as SURFACE.TOOL"),
+        );
+        check(
+            "/v1/agents/otter/call",
+            Err("call is missing: name an id that recent_calls lists"),
         );
         check(
             &format!("/v1/calls?agent={}", "x".repeat(LONGEST + 1)),

@@ -2,8 +2,8 @@
 //! of the tools that may still run.
 //!
 //! Reading order: the sender's identity ([`review`]); the reports ([`reports`]), and what they say of
-//! budgets ([`budgets`]), rates ([`rates`]) and records ([`heads`]); the answers ([`answers`]) and the requests that wait
-//! for them ([`long_polls`]); the duration of revocations ([`revocations`]); the stores together
+//! budgets ([`budgets`]), rates ([`rates`]), records ([`heads`]) and calls ([`calls`]); the answers
+//! ([`answers`]) and the requests that wait for them ([`long_polls`]); the duration of revocations ([`revocations`]); the stores together
 //! ([`state`]); what requests have in common ([`request`]); questions to persons ([`questions`]); one
 //! message ([`serve`]). The crate's `listen` handles connections.
 //!
@@ -13,6 +13,7 @@
 
 pub mod answers;
 pub mod budgets;
+pub mod calls;
 pub mod heads;
 pub mod long_polls;
 pub mod questions;

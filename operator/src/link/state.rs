@@ -15,6 +15,7 @@ use toolcrib_manifest::{LinkAllowlist, LinkUp, Want};
 
 use super::answers::{Access, Answers, LatestAnswer, OtherPods};
 use super::budgets::BudgetSums;
+use super::calls::LatestCalls;
 use super::heads::RecordHeads;
 use super::rates::RateSums;
 use super::reports::{ReportChange, Reports, Sender};
@@ -29,6 +30,7 @@ pub struct State {
     budgets: Mutex<BudgetSums>,
     rates: Mutex<RateSums>,
     heads: Mutex<RecordHeads>,
+    calls: Mutex<LatestCalls>,
     revocations: Mutex<Revocations>,
     metrics: Metrics,
 }
@@ -41,6 +43,7 @@ impl State {
             budgets: Mutex::default(),
             rates: Mutex::default(),
             heads: Mutex::default(),
+            calls: Mutex::default(),
             revocations: Mutex::default(),
             metrics,
         }
@@ -53,6 +56,7 @@ impl State {
         *self.budgets() = BudgetSums::default();
         *self.rates.lock() = RateSums::default();
         *self.heads() = RecordHeads::default();
+        *self.calls() = LatestCalls::default();
         self.revocations(|open| {
             *open = Revocations::default();
             Vec::new()
@@ -72,6 +76,10 @@ impl State {
 
     pub fn heads(&self) -> MutexGuard<'_, RecordHeads> {
         self.heads.lock()
+    }
+
+    pub fn calls(&self) -> MutexGuard<'_, LatestCalls> {
+        self.calls.lock()
     }
 
     pub fn budgets(&self) -> MutexGuard<'_, BudgetSums> {
@@ -131,6 +139,7 @@ impl State {
         self.budgets().forget_agent(agent);
         self.rates.lock().forget_agent(agent);
         self.heads().forget_agent(agent);
+        self.calls().forget_agent(agent);
     }
 
     /// Returns a receiver of the agent's answers. See [`Answers::subscribe`].
@@ -154,6 +163,8 @@ impl State {
         if has_begun {
             let mut rates = self.rates.lock();
             rates.merge(&sender.agent, &sender.uid, &up.rates, at);
+            drop(rates);
+            self.calls().learn(sender, &up.calls);
         }
         if let Some(head) = &up.record {
             self.heads().learn(sender, head, at);

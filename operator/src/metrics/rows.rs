@@ -99,6 +99,7 @@ pub const CLAW_VERBS: &[&str] = &[
     "get_agent",
     "explain_tool",
     "recent_calls",
+    "explain_call",
     "none",
 ];
 pub const CLAW_OUTCOMES: &[&str] = &[
@@ -111,6 +112,7 @@ pub const CLAW_OUTCOMES: &[&str] = &[
     "body_not_read",
     "invalid_argument",
     "no_such_agent",
+    "no_such_call",
     "agent_unreadable",
     "busy",
     "too_slow",

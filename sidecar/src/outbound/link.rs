@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use toolcrib_bounds::chain;
 use toolcrib_manifest::{
     LONGEST_TEXT, LinkConfig, LinkDown, LinkUp, LoadedVersion, MOST_WITHHELD, OpenQuestion,
-    ProviderRefusal, RecordHead, names,
+    ProviderRefusal, RecentCall, RecordHead, names,
 };
 use toolcrib_mediation::{BudgetCounts, RateCounts};
 use toolcrib_serve::part_of;
@@ -107,6 +107,8 @@ struct Report<'a> {
     hold: Duration,
     /// The questions in it.
     questions: &'a [OpenQuestion],
+    /// The calls in it.
+    calls: &'a [RecentCall],
 }
 
 /// The state between two requests.
@@ -150,6 +152,7 @@ impl Link {
                                 asked,
                                 hold: hold(&now),
                                 questions: &report.questions,
+                                calls: &report.calls,
                             };
                             self.apply(&mut progress, answer, request)
                         }
@@ -187,6 +190,7 @@ impl Link {
                 self.rates.learn(&rates, Timestamp::now());
                 // After the allowlist: an approval never overtakes a revocation.
                 self.approvals.learn(report.questions, &decisions);
+                self.history.recent().reported(report.calls);
                 progress.failures = 0;
                 self.status.is(LinkState::Connected);
                 self.metrics.link_report("ok");
@@ -277,6 +281,7 @@ impl Link {
                 .rates
                 .own(now.authority.rated_rules(), Timestamp::now()),
             questions: self.approvals.report(),
+            calls: self.history.recent().report(),
             record: self.history.head().map(|head| RecordHead {
                 chain: head.chain,
                 seq: head.seq,

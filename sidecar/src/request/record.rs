@@ -235,8 +235,10 @@ fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration:
     let record = &end.record;
     app.metrics
         .request(request.dialect_name(), end.http_status, duration);
+    let at = jiff::Timestamp::now().to_string();
     for call in record.tool_trace.iter().flat_map(|round| &round.tool_calls) {
         count_call(app, call);
+        app.history.recent().add(call, &at);
     }
     if request.caller.via.is_mediated() {
         app.metrics.rounds(record.tool_trace.len() as u64);

@@ -367,7 +367,7 @@ fn last_call(usage: &Usage, now: Timestamp) -> Option<Timestamp> {
 
 /// Removes control characters from a mediator's text and truncates it, since it is copied to the
 /// status.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     toolcrib_bounds::cut(&plain, LONGEST_TEXT).into_owned()
 }

@@ -44,6 +44,7 @@ fn up(epoch: &str, calls: u64) -> LinkUp {
         budgets: Vec::new(),
         rates: Vec::new(),
         record: None,
+        calls: Vec::new(),
         questions: Vec::new(),
     }
 }

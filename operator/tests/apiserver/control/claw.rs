@@ -20,7 +20,13 @@ use crate::support::harness::{Harness, rendered};
 use crate::support::pods;
 
 const TOKEN: &str = "auditor-6f0c2b9e-41aa";
-const VERBS: [&str; 4] = ["list_agents", "get_agent", "explain_tool", "recent_calls"];
+const VERBS: [&str; 5] = [
+    "list_agents",
+    "get_agent",
+    "explain_tool",
+    "recent_calls",
+    "explain_call",
+];
 
 /// Starts an installation that serves claw-api, as the chart configures it.
 async fn installed(scope: ClawScope) -> (Harness, String) {
@@ -336,7 +342,13 @@ async fn an_agent_with_the_verbs_audits_its_namespace() {
     let called = Timestamp::from_second(Timestamp::now().as_second());
     let called = called.unwrap().to_string();
     let usage = json!({"requests": 2, "calls": 3, "failed": 1, "last_call": called});
-    pods::report(&harness, &pod, "executor", usage).await;
+    let trade = json!({
+        "callId": "r1-1-0", "at": called, "tool": "trading-api.execute_trade",
+        "executed": false, "latencyMs": 0, "code": "condition_failed",
+        "grant": {"namespace": pond, "name": "executor-trades"}, "rule": "r1:gone",
+    });
+    let report = json!({"epoch": "e", "version": "0", "usage": usage, "calls": [trade]});
+    pods::answered(&harness, &pod, "executor", report).await;
     let calls = mediator
         .until(
             &harness,
@@ -354,6 +366,27 @@ async fn an_agent_with_the_verbs_audits_its_namespace() {
     let line = &calls["agents"][0];
     assert_eq!((&line["calls"], &line["failed"]), (&json!(3), &json!(1)));
     assert_eq!(line["lastCall"], *called);
+    // Calls are shown if one agent is asked for.
+    assert_eq!(line["latest"], Value::Null);
+    let (_, calls) = mediator
+        .call("recent_calls", json!({"agent": "executor"}))
+        .await;
+    let latest = &calls["agents"][0]["latest"][0];
+    assert_eq!(
+        (&latest["callId"], &latest["outcome"], &latest["pod"]),
+        (
+            &json!("r1-1-0"),
+            &json!("condition_failed"),
+            &json!("executor-1")
+        )
+    );
+    let explain = |call: &str| json!({"agent": "executor", "call": call});
+    let (status, explained) = mediator.call("explain_call", explain("r1-1-0")).await;
+    assert_eq!((status, &explained["call"]), (200, latest), "{explained}");
+    assert_eq!(explained["sameRule"], false);
+    assert_eq!(explained["now"]["tool"], "trading-api.execute_trade");
+    let (status, answer) = mediator.call("explain_call", explain("r2-1-0")).await;
+    assert_eq!((status, code(&answer)), (404, "no_such_call"));
     let (_, none) = mediator
         .call("recent_calls", json!({"agent": "analyst"}))
         .await;

@@ -1,7 +1,5 @@
 //! Reports of mediators, and the Agent status that follows from them.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
@@ -18,50 +16,20 @@ use crate::{READS, tools};
 /// Time of the last call that the pod reports: before the second of two Agents is created.
 const CALLED: &str = "2026-01-01T00:00:00Z";
 
-/// The operator's end of the link.
-struct Operator {
-    http: reqwest::Client,
-    url: String,
-}
-
-impl Operator {
-    /// `files`: those of an agent.
-    fn of(harness: &Harness, files: &BTreeMap<String, Value>) -> Self {
-        let link = &files["agent.json"]["link"];
-        Self {
-            http: harness.https("link", harness.link, &link["ca"]),
-            url: format!("{}/v1/link", link["url"].as_str().unwrap()),
-        }
-    }
-
-    /// Sends a report; returns the status and the body of the answer.
-    async fn send(&self, token: &str, body: Value) -> (u16, Value) {
-        let request = self.http.post(&self.url).bearer_auth(token);
-        let answer = request.body(body.to_string()).send().await.unwrap();
-        let status = answer.status().as_u16();
-        let text = answer.text().await.unwrap();
-        (status, serde_json::from_str(&text).unwrap_or_default())
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_line_of_a_pods_record_outlives_the_pod() {
     let harness = Harness::running().await;
     harness.apply_example().await;
-    let files = harness
-        .files("analyst", "compiled", |files| tools(files) == READS)
-        .await;
     let pod = pods::create(&harness, "analyst-1", "analyst").await;
     harness
         .condition::<Agent>("analyst", "InForce", "Unknown/NoReport")
         .await;
-    let token = pods::token(&harness, &pod, AUDIENCE).await;
-    let operator = Operator::of(&harness, &files);
-    let report = |calls: u64, seq: u64, hash: &str| {
-        json!({
-            "epoch": "e1", "version": "0", "understands": [], "usage": {"calls": calls},
+    let report = async |calls: u64, seq: u64, hash: &str| {
+        let report = json!({
+            "epoch": "e1", "version": "0", "usage": {"calls": calls},
             "record": {"chain": "c0ffee", "seq": seq, "hash": hash.repeat(32)},
-        })
+        });
+        pods::answered(&harness, &pod, "analyst", report).await;
     };
     let agents: Api<Agent> = harness.api(&harness.pond);
     let kept = async || {
@@ -73,16 +41,16 @@ async fn the_last_line_of_a_pods_record_outlives_the_pod() {
         let (pod, chain) = ("analyst-1".to_owned(), "c0ffee".to_owned());
         vec![(pod, chain, seq, hash.repeat(32))]
     };
-    assert_eq!(operator.send(&token, report(1, 3, "aa")).await.0, 200);
+    report(1, 3, "aa").await;
     harness
         .eventually("the head", || async {
             (kept().await == head(3, "aa")).then_some(())
         })
         .await;
     // Written with the counters, and so not yet; a hostile report changes nothing.
-    assert_eq!(operator.send(&token, report(2, 9, "bb")).await.0, 200);
-    assert_eq!(operator.send(&token, report(2, 4, "cc")).await.0, 200);
-    assert_eq!(operator.send(&token, report(2, 10, "no")).await.0, 200);
+    report(2, 9, "bb").await;
+    report(2, 4, "cc").await;
+    report(2, 10, "no").await;
     assert_eq!(kept().await, head(3, "aa"));
     let pods: Api<Pod> = harness.api(&harness.pond);
     let now = DeleteParams::default().grace_period(0);
@@ -110,13 +78,25 @@ async fn mediators_report_the_manifest_in_force() {
     let token = pods::token(&harness, &pod, AUDIENCE).await;
     let other = pods::token(&harness, &pod, "https://elsewhere.example").await;
 
+    let link = &files["agent.json"]["link"];
     let host = format!("link.{}.svc", harness.system);
     assert_eq!(
-        files["agent.json"]["link"]["url"],
+        link["url"],
         format!("https://{host}:{}", harness.link.port())
     );
-    let operator = Operator::of(&harness, &files);
-    let send = |token: &str, body: Value| operator.send(token, body);
+    let http = harness.https("link", harness.link, &link["ca"]);
+    let url = format!("{}/v1/link", link["url"].as_str().unwrap());
+    let send = |token: &str, body: Value| {
+        let request = http.post(&url).bearer_auth(token).body(body.to_string());
+        async move {
+            let answer = request.send().await.unwrap();
+            let status = answer.status().as_u16();
+            (
+                status,
+                serde_json::from_str::<Value>(&answer.text().await.unwrap()).unwrap_or_default(),
+            )
+        }
+    };
     let digest = &files["agent.json"]["digest"];
     let up = |digest: &Value, calls: u64| {
         json!({

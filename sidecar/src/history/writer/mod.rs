@@ -29,6 +29,7 @@ use toolcrib_record::{Chain, Head, Line, StartLine};
 
 use super::line::escaped;
 use super::log::Log;
+use super::recent::RecentCalls;
 use super::rules::{RuleSet, WrittenRules};
 use super::stdout::{self, Queue};
 use crate::metrics::Metrics;
@@ -95,6 +96,7 @@ pub struct History {
     open: Mutex<Option<OpenRecord>>,
     /// The rules of a load that the writer has not taken yet.
     loaded: Arc<Mutex<Option<Arc<RuleSet>>>>,
+    recent: RecentCalls,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -159,6 +161,7 @@ impl History {
         Ok(History {
             open: Mutex::new(Some(OpenRecord { writer, stdout })),
             loaded,
+            recent: RecentCalls::default(),
             waiting,
         })
     }
@@ -191,6 +194,11 @@ impl History {
             return Ok(());
         }
         self.write(Writer::ready)
+    }
+
+    /// The calls that ended lately.
+    pub fn recent(&self) -> &RecentCalls {
+        &self.recent
     }
 
     /// Returns the last line of the chain. `None` if a line is being written just now: the caller asks
