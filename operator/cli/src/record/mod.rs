@@ -7,12 +7,14 @@ mod calls;
 mod connection;
 mod files;
 mod lines;
+mod otlp;
 mod source;
 
 pub use calls::{Call, Entry, Joiner, Outcome, Reach, Request, Statistics};
 pub use connection::FailedConnection;
 pub use files::read_files;
 pub use lines::Splitter;
+pub use otlp::RecordLine;
 pub use source::{read, remarks};
 
 /// Most bytes of a name, an id or an address; longer ones, which no mediator writes, are cut.
