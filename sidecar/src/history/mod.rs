@@ -1,17 +1,20 @@
 //! The record: one line per request, call and result, in `history.jsonl` and on stdout.
 //!
 //! [`line`] defines the lines, [`body`] the bodies in them; [`writer`] handles a full disk and an
-//! unread stdout; [`log`] and [`stdout`] are the bounded IO under it. Invariants: no side effect
+//! unread stdout; [`log`] and [`stdout`] are the bounded IO under it; [`rotation`]
+//! lets rotation wait for the collector. Invariants: no side effect
 //! before its intent line is on disk; no model call before its line is written; a line that cannot
 //! be written is an error for the caller.
 
 pub mod body;
 pub mod line;
 pub mod log;
+pub mod rotation;
 pub mod stdout;
 pub mod writer;
 
 pub use body::RecordBody;
 pub use line::{Bodies, Body};
-pub use log::FILE_NAME;
+pub use log::{FILE_NAME, ROTATED_NAME};
+pub use rotation::{FilePlace, RotationGate};
 pub use writer::{History, HistoryError, PodIdentity, StdoutBodies, TurnLines};

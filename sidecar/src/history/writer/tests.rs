@@ -82,6 +82,7 @@ fn open(dir: &Path, stdout: impl Write + Send + 'static) -> (History, Arc<Metric
     let history = History::open(
         dir,
         8 * 1024 * 1024,
+        None,
         PodIdentity {
             name: "otter-0",
             uid: Some("u-7"),

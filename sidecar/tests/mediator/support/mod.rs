@@ -1,5 +1,6 @@
 //! One agent ("otter" in "pond"), its mediator, model and tool service.
 
+pub mod collector;
 mod dns;
 mod fake;
 mod files;
