@@ -3,4 +3,6 @@
 mod behind;
 mod collector;
 mod content;
+#[cfg(feature = "collector")]
+mod real;
 mod rig;

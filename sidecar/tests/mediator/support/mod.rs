@@ -178,6 +178,18 @@ impl World {
         World { server, ..self }
     }
 
+    /// The same with these bounds and flags.
+    #[cfg(feature = "collector")]
+    pub async fn restart_as(self, limits: Limits, flags: &[String]) -> World {
+        self.server.drain().await;
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let stdout = self.stdout.clone();
+        let server = start_server(&self.files, &self.history, limits, stdout, &flags)
+            .await
+            .unwrap();
+        World { server, ..self }
+    }
+
     /// Publishes the files and waits until they are in force.
     pub async fn publish(&mut self) {
         let digest = self.files.publish();
