@@ -36,9 +36,20 @@ pub fn lines_of(line: &[u8], mut each: impl FnMut(RecordLine<'_>)) {
     if !line.starts_with(br#"{"resourceLogs":"#) {
         return each(RecordLine::Written(line));
     }
-    let Ok(message) = serde_json::from_slice::<Message<'_>>(line) else {
-        return each(RecordLine::Written(line));
-    };
+    // A collector that was killed between a message and its line break leaves two on one line.
+    let mut messages = serde_json::Deserializer::from_slice(line).into_iter::<Message<'_>>();
+    loop {
+        let begin = messages.byte_offset();
+        match messages.next() {
+            Some(Ok(message)) => lines_of_message(&message, &mut each),
+            // Not a message, or half of one: the reader counts it.
+            Some(Err(_)) => return each(RecordLine::Written(&line[begin..])),
+            None => return,
+        }
+    }
+}
+
+fn lines_of_message(message: &Message<'_>, each: &mut impl FnMut(RecordLine<'_>)) {
     let scopes = message.resource_logs.iter().flat_map(|it| &it.scope_logs);
     for record in scopes.flat_map(|it| &it.log_records) {
         // Records of other programs can have bodies that are no text.
@@ -194,6 +205,22 @@ mod tests {
                 ("two".to_owned(), Some(LinkKind::Aside { after: 8 })),
                 ("three".to_owned(), None),
             ]
+        );
+    }
+
+    #[test]
+    fn two_messages_on_a_line_are_both_read() {
+        let message =
+            r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"one"}}]}]}]}"#;
+        let one = ("one".to_owned(), None);
+        assert_eq!(
+            lines(&format!("{message}{message}")),
+            [one.clone(), one.clone()]
+        );
+        let half = &message[..30];
+        assert_eq!(
+            lines(&format!("{message}{half}")),
+            [one, (half.to_owned(), None)]
         );
     }
 
