@@ -7,7 +7,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use toolcrib_e2e::cluster::{self, Cluster, Extent, Home, Name, Progress, kube_binary};
+use toolcrib_e2e::cluster::{
+    self, Cluster, Extent, Home, Name, Progress, collector_binary, kube_binary,
+};
 use toolcrib_e2e::images::Profile;
 use toolcrib_e2e::platform::Platform;
 use toolcrib_e2e::{demo, images, schemas};
@@ -52,6 +54,8 @@ enum Verb {
     /// Print the path of the binary of all Kubernetes programs, kubectl and Helm among them; build it
     /// if it is missing.
     Kube,
+    /// Print the path of the OpenTelemetry Collector of the tests; build it if it is missing.
+    Collector,
     /// Build the images and put them into the cluster if it is up.
     Images {
         /// As images are published: smaller and faster, and minutes slower to build.
@@ -138,6 +142,11 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
                 "{}",
                 kube_binary(&Home::find()?, &Progress::stderr())?.display()
             );
+            Ok(())
+        }
+        Verb::Collector => {
+            let binary = collector_binary(&Home::find()?, &Progress::stderr())?;
+            println!("{}", binary.display());
             Ok(())
         }
         Verb::CommandLine { release } => {

@@ -44,6 +44,7 @@ pub(crate) fn config() -> InjectConfig {
         keepalive: None,
         record_bodies: false,
         otlp_endpoint: None,
+        export: None,
         metrics_port: None,
         allowances: Allowances::default(),
     }

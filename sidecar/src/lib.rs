@@ -9,7 +9,7 @@
 //! (listeners and routes), [`request`] (authentication, bounds and the record of a request),
 //! [`turn`] and [`native`] (the work on a request), [`outbound`] (all outgoing calls: to tools,
 //! models, feeds, and over the link to the operator), [`approvals`] (the questions about calls),
-//! [`history`] (the record).
+//! [`history`] (the record), [`export`] (the record on its way to a collector).
 //!
 //! Invariants: only the four files of that moment grant anything ([`config`]); no side effect
 //! without a line in the record before it ([`history`]).
@@ -17,6 +17,7 @@
 pub mod app;
 pub mod approvals;
 pub mod config;
+pub mod export;
 #[doc(hidden)]
 pub mod foreign;
 pub mod history;

@@ -158,6 +158,8 @@ pub struct Link<'a> {
     pub prev: Digest,
     /// Hash of the line itself.
     pub digest: Digest,
+    /// The line without its bodies: the bytes that the hash covers, but for the closing brace.
+    pub covered: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,13 +194,15 @@ pub fn short_form(line: &[u8]) -> Option<Link<'_>> {
         },
         (None, None) | (Some(_), Some(_)) => return None,
     };
+    let covered = line.get(..end)?;
     Some(Link {
         chain: serde_json::from_str(members.chain?.get())
             .ok()
             .map(|Text(text)| text)?,
         kind,
         prev: text(prev)?,
-        digest: Digest::of(&[line.get(..end)?, b"}"]),
+        digest: Digest::of(&[covered, b"}"]),
+        covered,
     })
 }
 
@@ -288,6 +292,7 @@ mod tests {
         for line in [&turn, &with_bodies] {
             let link = short_form(line).unwrap();
             assert_eq!((link.digest, link.prev), (last, hash));
+            assert_eq!([link.covered, b"}"].concat(), turn);
             let aside = Some(beside);
             assert_eq!(link.kind, LinkKind::Chained { seq: 1, aside });
         }

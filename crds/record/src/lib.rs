@@ -9,6 +9,7 @@
 //! bytes that are the same on disk and on standard output.
 
 mod approval;
+mod arguments;
 pub mod chain;
 mod fields;
 mod line;
@@ -18,6 +19,7 @@ mod verify;
 pub use approval::{
     ApprovalName, DecisionLine, DecisionVerdict, QuestionLine, QuestionRule, UsedApproval,
 };
+pub use arguments::REMOVED;
 pub use chain::{Chain, Digest, Head, Link, LinkKind, short_form};
 pub use line::{
     Connection, DuplicateOf, GapLine, IntentLine, Line, ModelCallLine, RecordStatus, StartLine,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::chain::{Digest, Head, LinkKind, short_form};
+use crate::chain::{Digest, Head, Link, LinkKind, short_form};
 use crate::line::{Line, UnreadLine};
 
 /// Limits the lines of all sources together. Each takes about 150 bytes of memory.
@@ -54,6 +54,8 @@ pub struct SourceReport {
     pub unchained: u64,
     /// The number of the first of these lines, counted from 1.
     pub first_unchained: Option<u64>,
+    /// Lines whose hash was given beside them and not computed: the arguments are removed.
+    pub claimed: u64,
     /// Texts that are no JSON object, such as a line that a kill cut off.
     pub broken: u64,
     /// Numbers of the first lines that stand after a later one of their chain.
@@ -145,6 +147,13 @@ impl fmt::Display for Finding {
     }
 }
 
+/// Whether the lines of a source stand in the order in which they were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    AsWritten,
+    Any,
+}
+
 #[derive(Debug, Default)]
 struct ChainLines {
     pod: Option<String>,
@@ -185,6 +194,32 @@ impl Verifier {
 
     /// Adds the next line of the source that was begun last.
     pub fn push(&mut self, line: &[u8]) -> Result<(), VerifyError> {
+        self.add(line, short_form(line), Order::AsWritten)
+    }
+
+    /// Adds a line that a collector stored: in any order, and perhaps more than once. `claim`: the place
+    /// and hash of the whole line, if its arguments are removed.
+    pub fn push_exported(
+        &mut self,
+        line: &[u8],
+        claim: Option<Link<'_>>,
+    ) -> Result<(), VerifyError> {
+        if claim.is_none() {
+            return self.add(line, short_form(line), Order::Any);
+        }
+        self.add(line, claim, Order::Any)?;
+        if let Some(source) = self.sources.last_mut() {
+            source.claimed += 1;
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        line: &[u8],
+        link: Option<Link<'_>>,
+        order: Order,
+    ) -> Result<(), VerifyError> {
         if self.sources.is_empty() {
             self.source("");
         }
@@ -194,7 +229,7 @@ impl Verifier {
             source.lines += 1;
             source.lines
         };
-        let Some(link) = short_form(line) else {
+        let Some(link) = link else {
             let source = &mut self.sources[index];
             match Line::parse(line) {
                 Err(UnreadLine::OtherKind) | Ok(Line::Gap(_)) => {}
@@ -246,13 +281,14 @@ impl Verifier {
                     let named = start.previous.filter(|head| head.chain.len() <= MOST_ID);
                     self.previous.extend(named);
                 }
-                let is_late = self
-                    .last
-                    .as_ref()
-                    .is_some_and(|(chain, last)| *chain == *link.chain && *last >= seq);
-                let order = &mut self.sources[index].out_of_order;
-                if is_late && order.len() < 10 {
-                    order.push(number);
+                let is_late = order == Order::AsWritten
+                    && self
+                        .last
+                        .as_ref()
+                        .is_some_and(|(chain, last)| *chain == *link.chain && *last >= seq);
+                let late = &mut self.sources[index].out_of_order;
+                if is_late && late.len() < 10 {
+                    late.push(number);
                 }
                 self.last = Some((link.chain.into_owned(), seq));
             }

@@ -5,7 +5,7 @@
 //! reading order:
 //!
 //! - [`layout`]: names, addresses, paths
-//! - [`binary`]: Kubernetes, built once and cached
+//! - [`go_program`], [`binary`], [`collector`]: Kubernetes and the OpenTelemetry Collector, built once and cached
 //! - [`pki`], [`config`], [`components`]: inputs of the node's programs
 //! - [`launch`] (outside) and [`node`] (inside the namespaces): bringing it up
 //! - [`sweep`]: taking it down, in any condition
@@ -16,8 +16,10 @@
 pub mod image_archive;
 
 mod binary;
+mod collector;
 mod components;
 mod config;
+mod go_program;
 mod launch;
 pub mod layout;
 mod lock;
@@ -35,6 +37,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 pub use self::binary::kube_binary;
+pub use self::collector::collector_binary;
 use self::layout::{CONTAINERD_SOCKET, Layout};
 pub use self::layout::{Home, Name};
 use self::lock::Lock;

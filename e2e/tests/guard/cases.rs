@@ -169,6 +169,9 @@ async fn only_the_installations_arguments_and_image_pass() -> Result<()> {
     let settings = [
         "mediator.historyBytes=2097153",
         "mediator.otlpEndpoint=http://collector.observability.svc:4318",
+        "mediator.export.records=true",
+        "mediator.export.arguments=true",
+        "mediator.export.whenBehind=Refuse",
         "mediator.metricsPort=9464",
         "mediator.recordBodies=true",
         &digest,

@@ -75,6 +75,7 @@ pub async fn run(client: Client, ports: Ports) -> Result<()> {
         name_servers: Vec::new(),
         cluster_domain: Default::default(),
         cluster_ranges: NetworkSettings::default().cluster_ranges,
+        collector: None,
         objects_budget: usize::MAX,
         workers: 8,
         usage_interval: Duration::from_secs(300),

@@ -33,6 +33,7 @@ static RECORD: LazyLock<Record> = LazyLock::new(|| {
     let history = History::open(
         folder.path(),
         1024 * 1024,
+        None,
         identity,
         StdoutBodies::WithoutBodies,
         std::io::sink(),

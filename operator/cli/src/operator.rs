@@ -48,6 +48,8 @@ fn with_services(given: &OperatorArgs, services: [String; 2]) -> Settings {
                 [] => chart.cluster_ranges,
                 named => named.to_vec(),
             },
+            // The operator's Deployment says it.
+            collector: None,
         },
         claw_api_host: None,
         // For files, the chart's admission policy is assumed. A cluster's grants say it in status.
@@ -78,6 +80,7 @@ pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Sett
         let said = said.get(flag).map(String::as_str);
         said.unwrap_or(chart).to_owned()
     });
+    let said_of_collector = said.get("--collector").cloned();
     let ControllerFlags { operator: said } =
         ControllerFlags::try_parse_from(words).map_err(|error| error.kind().to_string())?;
     let mut joined = given.clone();
@@ -89,7 +92,9 @@ pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Sett
     }
     joined.cluster_domain = joined.cluster_domain.or(said.cluster_domain);
     joined.dns_egress = joined.dns_egress.or(said.dns_egress);
-    Ok(with_services(&joined, said_of_services))
+    let mut settings = with_services(&joined, said_of_services);
+    settings.network.collector = said_of_collector;
+    Ok(settings)
 }
 
 /// Reads the arguments `--flag=value` of its containers, as the chart writes them.
@@ -147,6 +152,7 @@ mod tests {
             "--cluster-ranges=10.0.0.0/8",
             "--cluster-domain=reef.example",
             "--link-service=den-link",
+            "--collector=http://collector.observability.svc:4318",
             r#"--dns-egress=[{"ports":[{"port":5353,"protocol":"UDP"}]}]"#,
         ]);
         let found = settings_of(&given(&["--refused-hosts", "Vault.Test"]), &said).unwrap();
@@ -160,6 +166,8 @@ mod tests {
         );
         assert_eq!(found.network.cluster_ranges, ["10.0.0.0/8"]);
         assert_eq!(found.network.dns.len(), 1);
+        let collector = Some("http://collector.observability.svc:4318".to_owned());
+        assert_eq!(found.network.collector, collector);
         let found = settings_of(&given(&[]), &said).unwrap();
         assert!(found.refused_hosts.contains("db.test"));
     }

@@ -18,8 +18,9 @@ use serde::Deserialize as _;
 use serde_json::value::RawValue;
 use toolcrib_compile::{
     Compilation, ConfigMapFacts, Diagnostic, Files, Inputs, Kind, LastGood, LoadResult, Network,
-    ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults, check_grant, check_policy,
-    check_provider, check_surface, compile_all, digest, load, materialize, render,
+    NetworkSettings, ObjectRef, Presence, Role, SecretKeyRef, Settings, check_defaults,
+    check_grant, check_policy, check_provider, check_surface, compile_all, digest, load,
+    materialize, render,
 };
 use toolcrib_golden::{Suite, cases, expect, here, says_what_to_do};
 
@@ -69,6 +70,10 @@ fn config_map(case: &Path, key: &ObjectRef) -> Option<BTreeMap<String, String>> 
 fn check(case: &Path) {
     let settings = Settings {
         agent_selectors: common::agent_selectors(case),
+        network: NetworkSettings {
+            collector: common::collector(case),
+            ..NetworkSettings::default()
+        },
         ..Settings::default()
     };
     let mut loaded = load(common::documents(case), settings);

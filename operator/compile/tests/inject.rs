@@ -18,7 +18,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 use serde_json::Value;
 use toolcrib_compile::inject::{
-    Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, Injection, PullPolicy, Refusal, inject,
+    Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, Injection, PullPolicy, RecordExport, Refusal,
+    WhenBehind, inject,
 };
 use toolcrib_compile::names;
 use toolcrib_crds::{Agent, AgentSpec, Identity};
@@ -29,7 +30,7 @@ mod mutators;
 
 fn main() -> ExitCode {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inject");
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         (
             "a_dotted_pod_name_is_refused_as_an_identity",
             a_dotted_pod_name_is_refused_as_an_identity,
@@ -39,6 +40,10 @@ fn main() -> ExitCode {
             a_mesh_that_is_injected_later_is_put_before_the_mediator,
         ),
         ("pull_secrets_are_added_once", pull_secrets_are_added_once),
+        (
+            "the_export_of_records_becomes_arguments",
+            the_export_of_records_becomes_arguments,
+        ),
         (
             "known_edits_of_other_webhooks_are_accepted",
             known_edits_of_other_webhooks_are_accepted,
@@ -84,6 +89,7 @@ fn config() -> InjectConfig {
         keepalive: None,
         record_bodies: false,
         otlp_endpoint: None,
+        export: None,
         metrics_port: None,
         allowances: Allowances::default(),
     }
@@ -301,6 +307,47 @@ fn pull_secrets_are_added_once() {
         assert_eq!(names, after);
         assert_eq!(
             inject(&injected, &agent(), &private),
+            Injection::AlreadyInjected
+        );
+    }
+}
+
+/// Without a setting there is no argument, so an installation without export is as before.
+fn the_export_of_records_becomes_arguments() {
+    let pod: Pod = serde_yaml::from_str(include_str!("inject/bare-pod/pod.yaml")).unwrap();
+    let export = |arguments, when_behind| {
+        Some(RecordExport {
+            arguments,
+            when_behind,
+        })
+    };
+    for (export, expected) in [
+        (None, &[][..]),
+        (export(false, WhenBehind::Drop), &["--export-records"]),
+        (
+            export(true, WhenBehind::Refuse),
+            &[
+                "--export-records",
+                "--export-arguments",
+                "--export-when-behind=Refuse",
+            ],
+        ),
+    ] {
+        let config = InjectConfig { export, ..config() };
+        let Injection::Injected(patch) = inject(&pod, &agent(), &config) else {
+            panic!("injected");
+        };
+        let injected = typed(applied(&pod, &patch));
+        let spec = injected.spec.as_ref().unwrap();
+        let mediators = spec.init_containers.iter().flatten();
+        let arguments: Vec<&String> = mediators
+            .filter(|it| it.name == names::MEDIATOR_CONTAINER)
+            .flat_map(|it| it.args.iter().flatten())
+            .filter(|argument| argument.starts_with("--export"))
+            .collect();
+        assert_eq!(arguments, expected);
+        assert_eq!(
+            inject(&injected, &agent(), &config),
             Injection::AlreadyInjected
         );
     }

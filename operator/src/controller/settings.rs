@@ -100,6 +100,10 @@ pub struct Args {
         value_parser = NameServer::outside
     )]
     pub name_servers: Vec<NameServer>,
+    /// Base URL of the mediators' OpenTelemetry receiver, which `egress: Declared` opens to every
+    /// agent. Left out: there is none.
+    #[arg(long, env = "TOOLCRIB_COLLECTOR")]
+    pub collector: Option<String>,
     /// Address ranges inside the cluster, separated by commas. With `egress: Declared`, a url
     /// with a host name opens none of them. Left out: all private and link-local ranges.
     #[arg(long, env = "TOOLCRIB_CLUSTER_RANGES", value_delimiter = ',')]
@@ -173,6 +177,8 @@ pub struct Settings {
     pub name_servers: Vec<NameServer>,
     pub cluster_domain: ClusterDomain,
     pub cluster_ranges: Vec<String>,
+    /// URL of the mediators' OpenTelemetry receiver.
+    pub collector: Option<String>,
     /// Most bytes of all cached objects.
     pub objects_budget: usize,
     pub workers: u16,
@@ -226,6 +232,7 @@ impl From<Args> for Settings {
             } else {
                 args.cluster_ranges
             },
+            collector: args.collector.filter(|url| !url.is_empty()),
             objects_budget: objects_budget(args.memory_limit),
             workers: args.workers,
             usage_interval: Duration::from_secs(args.usage_interval_seconds),

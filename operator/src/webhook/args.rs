@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use toolcrib_compile::inject::{Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy};
+use toolcrib_compile::inject::{
+    Allowances, DEFAULT_HISTORY_BYTES, InjectConfig, PullPolicy, RecordExport, WhenBehind,
+};
 use toolcrib_compile::{Settings, refused_hosts};
 
 use crate::cluster_args::ClusterArgs;
@@ -74,9 +76,24 @@ pub struct Args {
     /// Mediators print the bodies of requests and responses on stdout too.
     #[arg(long, env = "TOOLCRIB_MEDIATOR_RECORD_BODIES")]
     pub mediator_record_bodies: bool,
-    /// Base URL of an OpenTelemetry receiver (OTLP over HTTP) for mediators' spans; empty: none.
+    /// Base URL of an OpenTelemetry receiver (OTLP over HTTP) for mediators' spans, and for their
+    /// records if --mediator-export-records says so; empty: none.
     #[arg(long, env = "TOOLCRIB_MEDIATOR_OTLP_ENDPOINT", default_value = "")]
     pub mediator_otlp_endpoint: String,
+    /// Mediators send their records to the receiver too, as OTLP logs.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_EXPORT_RECORDS")]
+    pub mediator_export_records: bool,
+    /// Mediators send arguments and results of calls with their records.
+    #[arg(long, env = "TOOLCRIB_MEDIATOR_EXPORT_ARGUMENTS")]
+    pub mediator_export_arguments: bool,
+    /// What a mediator does when its record is full and the receiver has not taken its older file.
+    #[arg(
+        long,
+        env = "TOOLCRIB_MEDIATOR_EXPORT_WHEN_BEHIND",
+        value_enum,
+        default_value = "Drop"
+    )]
+    pub mediator_export_when_behind: WhenBehindArg,
     /// Port of every agent's pod where its mediator serves /metrics.
     #[arg(long, env = "TOOLCRIB_MEDIATOR_METRICS_PORT", value_parser = clap::value_parser!(u16).range(1024..))]
     pub mediator_metrics_port: Option<u16>,
@@ -100,6 +117,14 @@ pub enum PullPolicyArg {
     IfNotPresent,
     #[value(name = "Never")]
     Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhenBehindArg {
+    #[value(name = "Drop")]
+    Drop,
+    #[value(name = "Refuse")]
+    Refuse,
 }
 
 impl Args {
@@ -143,6 +168,13 @@ impl Args {
             keepalive: self.mediator_keepalive_ms.map(Duration::from_millis),
             record_bodies: self.mediator_record_bodies,
             otlp_endpoint: Some(self.mediator_otlp_endpoint.clone()).filter(|it| !it.is_empty()),
+            export: self.mediator_export_records.then_some(RecordExport {
+                arguments: self.mediator_export_arguments,
+                when_behind: match self.mediator_export_when_behind {
+                    WhenBehindArg::Drop => WhenBehind::Drop,
+                    WhenBehindArg::Refuse => WhenBehind::Refuse,
+                },
+            }),
             metrics_port: self.mediator_metrics_port,
             allowances: Allowances {
                 capabilities: self.allowed_capability.clone(),

@@ -38,7 +38,7 @@ use toolcrib_crds::Agent;
 use toolcrib_serve::bind;
 
 use agents::Agents;
-pub use args::Args;
+pub use args::{Args, WhenBehindArg};
 use certificate::{Certificate, LOOK_INTERVAL};
 use meter::Meter;
 use paths::Paths;

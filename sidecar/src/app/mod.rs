@@ -19,6 +19,7 @@ use self::rates::RateStore;
 use self::sessions::native::NativeClients;
 use crate::approvals::Approvals;
 use crate::config::CurrentConfig;
+use crate::export::Pace;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
@@ -104,6 +105,8 @@ pub struct Limits {
     pub drain: Duration,
     /// Time for everything after that: cut requests, last bytes, spans, the record on stdout.
     pub closing: Duration,
+    /// Rhythm of the record's export.
+    pub export: Pace,
 }
 
 impl Default for Limits {
@@ -127,6 +130,7 @@ impl Default for Limits {
             },
             drain: Duration::from_secs(20),
             closing: Duration::from_secs(8),
+            export: Pace::default(),
         }
     }
 }

@@ -4,10 +4,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toolcrib_record::{Head, LinkKind, short_form};
+
+use super::rotation::{CollectorBehind, RotationGate};
 
 pub const FILE_NAME: &str = "history.jsonl";
 pub const ROTATED_NAME: &str = "history.jsonl.1";
@@ -18,6 +21,8 @@ const LAST_LINES: u64 = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Log {
     dir: PathBuf,
+    /// `None`: rotation waits for nothing.
+    gate: Option<Arc<RotationGate>>,
     /// `None` after a failure.
     file: Option<File>,
     size: u64,
@@ -27,10 +32,11 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn open(dir: &Path, max_bytes: u64) -> io::Result<Log> {
+    pub fn open(dir: &Path, max_bytes: u64, gate: Option<Arc<RotationGate>>) -> io::Result<Log> {
         std::fs::create_dir_all(dir)?;
         let mut log = Log {
             dir: dir.to_path_buf(),
+            gate,
             file: None,
             size: 0,
             half: (max_bytes / 2).max(1),
@@ -52,6 +58,27 @@ impl Log {
         length(line) < self.half
     }
 
+    /// Fails if rotation waits for the collector and a line of this length needs it.
+    pub fn admits(&self, line: &[&[u8]]) -> io::Result<()> {
+        self.rotates(length(line) + 1).map(drop)
+    }
+
+    /// Fails if rotation waits for the collector and the file has only the room for running requests.
+    pub fn admits_requests(&self) -> io::Result<()> {
+        self.rotates(self.half / 8).map(drop)
+    }
+
+    /// True if a line of this length needs a rotation; fails if the rotation has to wait.
+    fn rotates(&self, length: u64) -> io::Result<bool> {
+        let rotates = self.size > 0 && self.size + length > self.half;
+        if let (true, Some(gate), Some(file)) = (rotates, &self.gate, &self.file)
+            && !gate.permits(&self.dir.join(ROTATED_NAME), file.metadata()?.ino())
+        {
+            return Err(io::Error::other(CollectorBehind));
+        }
+        Ok(rotates)
+    }
+
     /// Appends the whole line, given in pieces, or none of it.
     pub fn append(&mut self, line: &[&[u8]]) -> io::Result<()> {
         if !self.fits(line) {
@@ -64,7 +91,7 @@ impl Log {
         if self.file.is_none() {
             self.reopen()?;
         }
-        if self.is_full_for(length) {
+        if self.rotates(length)? {
             self.rotate()?;
         }
         let Some(mut file) = self.file.take() else {
@@ -88,7 +115,7 @@ impl Log {
 
     /// Begins a new file now if a line of this length, with its line break, would begin one.
     pub fn make_room(&mut self, length: u64) -> io::Result<()> {
-        match self.file.is_some() && self.is_full_for(length) {
+        match self.file.is_some() && self.rotates(length)? {
             true => self.rotate(),
             false => Ok(()),
         }
@@ -97,10 +124,6 @@ impl Log {
     /// Counts the files that were begun, each of which is empty at first.
     pub fn files(&self) -> u64 {
         self.files
-    }
-
-    fn is_full_for(&self, length: u64) -> bool {
-        self.size > 0 && self.size + length > self.half
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -201,7 +224,7 @@ mod tests {
     #[test]
     fn lines_are_kept_rotated_and_private() {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::open(dir.path(), 40).unwrap();
+        let mut log = Log::open(dir.path(), 40, None).unwrap();
         for line in ["0123456789", "abcdefghij", "second-file"] {
             let (begin, end) = line.as_bytes().split_at(4);
             log.append(&[begin, b"", end]).unwrap();
@@ -219,7 +242,7 @@ mod tests {
     #[test]
     fn the_bound_holds_for_both_files_together() {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::open(dir.path(), 1000).unwrap();
+        let mut log = Log::open(dir.path(), 1000, None).unwrap();
         for length in (0..400).map(|it| it % 90) {
             log.append(&[&vec![b'x'; length]]).unwrap();
             let size = |name| std::fs::metadata(dir.path().join(name)).map_or(0, |it| it.len());
@@ -231,7 +254,7 @@ mod tests {
     fn half_a_line_of_a_killed_process_spoils_no_other() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE_NAME), "{\"torn").unwrap();
-        let mut log = Log::open(dir.path(), 1000).unwrap();
+        let mut log = Log::open(dir.path(), 1000, None).unwrap();
         log.append(&[b"{}"]).unwrap();
         let text = std::fs::read_to_string(dir.path().join(FILE_NAME)).unwrap();
         assert_eq!(text, "{\"torn\n{}\n");
@@ -242,7 +265,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE_NAME);
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        let mut log = Log::open(dir.path(), 1000).unwrap();
+        let mut log = Log::open(dir.path(), 1000, None).unwrap();
         for _ in 0..2 {
             let error = log.append(&[b"lost"]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);

@@ -26,7 +26,8 @@ use crate::config::identity::PodClaims;
 use crate::config::version::Version;
 use crate::config::watch::Watch;
 use crate::config::{CurrentConfig, LoadState, identity};
-use crate::history::{History, HistoryError, PodIdentity, RuleSet, StdoutBodies};
+use crate::export::{self, Arguments, Backlog, Exporter as RecordExporter};
+use crate::history::{History, HistoryError, PodIdentity, RotationGate, RuleSet, StdoutBodies};
 use crate::metrics::Metrics;
 use crate::outbound::feeds::Feeds;
 use crate::outbound::link::{Link, LinkStatus};
@@ -38,7 +39,7 @@ use crate::outbound::resolver::Resolver;
 use crate::outbound::tools::mcp::Servers;
 use crate::outbound::tools::oauth::Tokens;
 use crate::outbound::{LocalNames, Outbound};
-use crate::process::args::ServeArgs;
+use crate::process::args::{ServeArgs, WhenBehind};
 use crate::telemetry::Telemetry;
 use crate::telemetry::export::Exporter;
 
@@ -48,6 +49,8 @@ pub const FIRST_FILE: Duration = Duration::from_secs(3);
 /// The part of [`Limits::closing`] for recording requests that were cut off, and for runners that
 /// read their last answer slowly.
 const LAST_BYTES: Duration = Duration::from_secs(2);
+/// The part of [`Limits::closing`] for the record on stdout, after its export.
+const LAST_LINES: Duration = Duration::from_secs(2);
 /// The part of [`Limits::closing`] for sending spans. The rest is for stdout.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
@@ -94,6 +97,8 @@ pub struct Server {
     link: Option<JoinHandle<()>>,
     asker: Option<JoinHandle<()>>,
     remembers: JoinHandle<()>,
+    /// Sends the record to the collector.
+    export: Option<RecordExporter>,
     watch: Watch,
 }
 
@@ -112,7 +117,13 @@ impl Server {
         };
         let address = local_address(&listener, args.listen)?;
         let admin_address = local_address(&admin_listener, args.admin_listen)?;
-        let app = Arc::new(app(&args, limits, stdout)?);
+        let gate = gate(&args);
+        let backlog = args
+            .collector()
+            .map(|_| Backlog::open(&args.history_dir, gate.as_deref()))
+            .transpose()
+            .map_err(HistoryError::Open)?;
+        let app = Arc::new(app(&args, limits, gate.clone(), stdout)?);
         let (history, current) = (app.history.clone(), app.current.clone());
         let record_rules = move |version: &Version| {
             history.set_rules(RuleSet::of(version, &current.scrubber()));
@@ -121,6 +132,7 @@ impl Server {
             .map_err(StartError::Watch)?;
         wait_for_files(&app.current, &args).await?;
         remember_offer(&app);
+        let export = backlog.and_then(|backlog| start_export(&app, &args, backlog, gate));
         let (stop, stopped) = watch::channel(false);
         let metrics_address = metrics_listener
             .as_ref()
@@ -154,6 +166,7 @@ impl Server {
             link: link.transpose()?,
             asker,
             remembers: tokio::spawn(remember_offers(app.clone())),
+            export,
             app,
             stop,
             watch,
@@ -172,9 +185,11 @@ impl Server {
             link,
             asker,
             remembers,
+            export,
             watch,
             ..
         } = self;
+        let began = Instant::now();
         remembers.abort();
         for task in [link, asker].into_iter().flatten() {
             task.abort();
@@ -185,7 +200,14 @@ impl Server {
         let all = u32::try_from(limits.requests).unwrap_or(u32::MAX);
         let idle = app.requests.acquire_many(all);
         let outlasted = tokio::time::timeout(limits.drain, idle).await.is_err();
-        let end = Instant::now() + limits.closing;
+        // The record may take the time that requests did not need.
+        let last_of_all = began + limits.drain + limits.closing;
+        let flush_by = (Instant::now() + (limits.drain + limits.closing) / 2)
+            .min(last_of_all.checked_sub(LAST_LINES).unwrap_or(last_of_all));
+        let end = match export {
+            Some(_) => last_of_all,
+            None => Instant::now() + limits.closing,
+        };
         let within = |most: Duration| end.min(Instant::now() + most);
         let last_bytes = within(LAST_BYTES);
         if outlasted {
@@ -215,12 +237,27 @@ impl Server {
         {
             tracing::warn!("span export timed out, spans dropped");
         }
+        if let Some(export) = &export
+            && tokio::time::timeout_at(flush_by, export.flush())
+                .await
+                .is_err()
+        {
+            tracing::warn!("record export timed out, the rest stays on disk");
+        }
         let flush = tokio::task::spawn_blocking(move || {
             app.history.close();
             drop(watch);
         });
         if tokio::time::timeout_at(end, flush).await.is_err() {
             tracing::error!("stdout blocked, record lines on disk only");
+        }
+        if let Some(export) = export {
+            // Lines that waited in memory for the disk.
+            let late = tokio::time::timeout_at(end.min(flush_by + LAST_LINES), export.flush());
+            if late.await.is_err() {
+                tracing::debug!("last record lines not exported");
+            }
+            export.stop().await;
         }
     }
 }
@@ -243,6 +280,7 @@ fn local_address(listener: &TcpListener, wanted: SocketAddr) -> Result<SocketAdd
 fn app(
     args: &ServeArgs,
     limits: Limits,
+    gate: Option<Arc<RotationGate>>,
     stdout: impl Write + Send + 'static,
 ) -> Result<App, HistoryError> {
     let local = if args.allow_local {
@@ -266,8 +304,8 @@ fn app(
         Resolver::of_files(current.clone(), local),
     ));
     let tokens = Arc::new(Tokens::new(current.clone(), outbound.clone()));
-    let endpoint = args.otlp_endpoint.as_ref().and_then(|it| it.0.as_deref());
-    let exporter = endpoint
+    let exporter = args
+        .receiver()
         .map(|endpoint| Exporter::start(endpoint, &args.pod, outbound.clone(), metrics.clone()));
     let bodies = Arc::new(Semaphore::new(limits.bodies_kib));
     let claims = args
@@ -279,6 +317,7 @@ fn app(
     let history = History::open(
         &args.history_dir,
         history_bytes,
+        gate,
         PodIdentity {
             name: &args.pod,
             uid: pod_uid.as_deref(),
@@ -333,6 +372,39 @@ fn app(
             limits,
         },
     })
+}
+
+/// The gate of rotation, if that waits for the collector.
+fn gate(args: &ServeArgs) -> Option<Arc<RotationGate>> {
+    match args.export_when_behind {
+        WhenBehind::Drop => None,
+        WhenBehind::Refuse => args.collector().map(|_| Arc::default()),
+    }
+}
+
+/// Starts the export of the record. `None`: the arguments name no collector.
+fn start_export(
+    app: &App,
+    args: &ServeArgs,
+    backlog: Backlog,
+    gate: Option<Arc<RotationGate>>,
+) -> Option<RecordExporter> {
+    let settings = export::Settings {
+        endpoint: args.collector()?,
+        pod: &args.pod,
+        arguments: match args.export_arguments {
+            true => Arguments::Exported,
+            false => Arguments::Removed,
+        },
+        pace: app.settings.limits.export,
+    };
+    let shared = export::Shared {
+        current: app.current.clone(),
+        metrics: app.metrics.clone(),
+        outbound: app.outbound.clone(),
+        gate,
+    };
+    Some(RecordExporter::start(backlog, settings, shared))
 }
 
 fn start_link(app: &App, token_file: PathBuf) -> Result<JoinHandle<()>, StartError> {

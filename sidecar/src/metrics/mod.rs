@@ -75,6 +75,8 @@ pub struct Metrics {
     tasks: Gauge,
     unauthorized: Counter,
     spans: Family<OutcomeLabels, Counter>,
+    exported: Family<OutcomeLabels, Counter>,
+    export_lag: Gauge,
     mcp_refused: Family<KindLabels, Counter>,
     /// The counters for the operator's link.
     pub usage: UsageCounters,
@@ -115,6 +117,8 @@ impl Default for Metrics {
             tasks: Gauge::default(),
             unauthorized: Counter::default(),
             spans: Family::default(),
+            exported: Family::default(),
+            export_lag: Gauge::default(),
             mcp_refused: Family::default(),
             usage: UsageCounters::default(),
         };
@@ -157,6 +161,8 @@ impl Metrics {
         table::TASKS.register(to, self.tasks.clone());
         table::UNAUTHORIZED.register(to, self.unauthorized.clone());
         table::SPANS.register(to, self.spans.clone());
+        table::EXPORTED.register(to, self.exported.clone());
+        table::EXPORT_LAG.register(to, self.export_lag.clone());
         table::MCP_REFUSED.register(to, self.mcp_refused.clone());
         self
     }
@@ -204,6 +210,9 @@ impl Metrics {
         }
         for outcome in table::SPAN_OUTCOMES {
             drop(self.spans.get_or_create(&OutcomeLabels { outcome }));
+        }
+        for outcome in table::EXPORT_OUTCOMES {
+            drop(self.exported.get_or_create(&OutcomeLabels { outcome }));
         }
         for kind in table::MCP_KINDS {
             drop(self.mcp_refused.get_or_create(&KindLabels { kind }));
@@ -413,6 +422,18 @@ impl Metrics {
         self.link_reports
             .get_or_create(&OutcomeLabels { outcome })
             .inc();
+    }
+
+    /// Counts lines of the record; `outcome` is a word of a closed list.
+    pub fn exported(&self, outcome: &'static str, lines: u64) {
+        self.exported
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc_by(lines);
+    }
+
+    pub fn export_lag(&self, bytes: u64) {
+        self.export_lag
+            .set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     pub fn spans(&self, outcome: &'static str, count: usize) {

@@ -112,6 +112,7 @@ pub const LINK_STATES: &[&str] = &["off", "connected", "failing"];
 pub const REPORT_OUTCOMES: &[&str] = &["ok", "failed"];
 pub const SINKS: &[&str] = &["disk", "stdout"];
 pub const SPAN_OUTCOMES: &[&str] = &["exported", "dropped"];
+pub const EXPORT_OUTCOMES: &[&str] = &["sent", "rejected", "lost"];
 pub const MCP_KINDS: &[&str] = &["sampling", "elicitation", "roots", "input", "other"];
 
 /// One metric.
@@ -229,6 +230,10 @@ rows! {
         "Requests without a valid token";
     SPANS = Counter "spans" ["outcome" Closed(SPAN_OUTCOMES)]
         "OpenTelemetry spans: exported, or dropped since the queue was full or the export failed";
+    EXPORTED = Counter "exported_lines" ["outcome" Closed(EXPORT_OUTCOMES)]
+        "Record lines for the collector: sent, rejected by it, or lost since rotation removed them first or they could not be read";
+    EXPORT_LAG = Gauge "export_lag_bytes" []
+        "Bytes of the record that the collector has not taken yet";
     MCP_REFUSED = Counter "mcp_requests_refused" ["kind" Closed(MCP_KINDS)]
         "Requests of MCP servers during a call, all of which are refused: sampling, elicitation, roots, input or other";
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use toolcrib_manifest::names;
 
 /// The mediator: presents granted tools to a model, executes their calls, keeps the record.
@@ -63,15 +63,47 @@ pub struct ServeArgs {
     /// Put the bodies of requests and responses on stdout too.
     #[arg(long, env = "TOOLCRIB_RECORD_BODIES")]
     pub record_bodies: bool,
-    /// Base URL of an OpenTelemetry receiver (OTLP over HTTP) for spans; empty: none.
+    /// Base URL of an OpenTelemetry receiver (OTLP over HTTP) for spans, and for the record if
+    /// --export-records says so; empty: none.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = otlp_endpoint)]
     pub otlp_endpoint: Option<Endpoint>,
+    /// Send the record to the receiver too, as OTLP logs.
+    #[arg(long, env = "TOOLCRIB_EXPORT_RECORDS", requires = "otlp_endpoint")]
+    pub export_records: bool,
+    /// Send arguments and results of calls with it.
+    #[arg(long, env = "TOOLCRIB_EXPORT_ARGUMENTS")]
+    pub export_arguments: bool,
+    /// What happens when the record is full and the receiver has not taken its older file.
+    #[arg(long, env = "TOOLCRIB_EXPORT_WHEN_BEHIND", value_enum, default_value_t = WhenBehind::Drop)]
+    pub export_when_behind: WhenBehind,
     /// End when stdin does, as on SIGTERM: for a parent that may be killed.
     #[arg(long, env = "TOOLCRIB_EXIT_WITH_STDIN")]
     pub exit_with_stdin: bool,
     /// Let services and providers be on this machine.
     #[arg(long, env = "TOOLCRIB_ALLOW_LOCAL")]
     pub allow_local: bool,
+}
+
+impl ServeArgs {
+    /// Base URL of the receiver of spans.
+    pub fn receiver(&self) -> Option<&str> {
+        self.otlp_endpoint.as_ref()?.0.as_deref()
+    }
+
+    /// Base URL of the receiver of the record.
+    pub fn collector(&self) -> Option<&str> {
+        self.receiver().filter(|_| self.export_records)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhenBehind {
+    /// The file is removed, and its lines are counted as lost to the receiver.
+    #[value(name = "Drop")]
+    Drop,
+    /// The file stays, and requests are refused until the receiver has taken it.
+    #[value(name = "Refuse")]
+    Refuse,
 }
 
 /// Half of the default emptyDir size.
@@ -165,13 +197,16 @@ mod tests {
 
         let all = "toolcrib-sidecar --config-dir /c --listen 127.0.0.1:1 --admin-listen \
                    127.0.0.1:2 --history-dir /h --pod otter-0 --keepalive 500ms \
-                   --history-max-bytes 9 --link-token-file /t --record-bodies --allow-local";
+                   --history-max-bytes 9 --link-token-file /t --record-bodies --allow-local \
+                   --otlp-endpoint http://c:4318 --export-records --export-when-behind Refuse";
         let serve = Cli::try_parse_from(all.split_whitespace()).unwrap().serve;
         assert_eq!(serve.pod, "otter-0");
         assert_eq!(serve.keepalive, Duration::from_millis(500));
         assert_eq!(serve.history_max_bytes, 9);
         assert_eq!(serve.link_token_file, Some(PathBuf::from("/t")));
         assert!(serve.record_bodies && serve.allow_local);
+        assert!(serve.export_records && !serve.export_arguments);
+        assert_eq!(serve.export_when_behind, WhenBehind::Refuse);
     }
 
     #[test]

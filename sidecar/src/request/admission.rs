@@ -16,6 +16,7 @@ use toolcrib_mediation::{RunnerCode, RunnerError};
 use crate::app::App;
 use crate::config::EffectiveConfig;
 use crate::config::identity::{self, Runner, authenticate};
+use crate::history::HistoryError;
 use crate::history::line::Via;
 use crate::request::caller::{Caller, unauthorized};
 use crate::request::room::{BodyRoom, overloaded};
@@ -81,7 +82,7 @@ pub fn enter(app: &App, caller: &mut Caller) -> Result<(), RunnerError> {
 
 /// Refuses a request that could not be recorded.
 pub fn recordable(app: &App) -> Result<(), RunnerError> {
-    app.history.ready().map_err(|_| unrecordable())
+    app.history.ready().map_err(|error| unrecordable(&error))
 }
 
 /// Reads the body within `limit`, its own bound, and within the bound of all bodies together.
@@ -170,12 +171,22 @@ pub fn log_unauthenticated(
     );
 }
 
-pub fn unrecordable() -> RunnerError {
-    RunnerError::new(
-        RunnerCode::RecordUnavailable,
-        "neither the disk nor the log takes the record of this request; free the volume of \
-         the record, or read the mediator's stdout",
-    )
+pub fn unrecordable(error: &HistoryError) -> RunnerError {
+    let message = match error {
+        HistoryError::Behind(_) => {
+            "the record is full, and the OpenTelemetry Collector has not taken its older part; make \
+             the collector take records again"
+        }
+        HistoryError::Open(_)
+        | HistoryError::Write(_)
+        | HistoryError::StdoutBlocked
+        | HistoryError::Closed
+        | HistoryError::Randomness => {
+            "neither the disk nor the log takes the record of this request; free the volume of \
+             the record, or read the mediator's stdout"
+        }
+    };
+    RunnerError::new(RunnerCode::RecordUnavailable, message)
 }
 
 /// The id that ties intents, turns and log lines together; it authenticates nothing. It is the

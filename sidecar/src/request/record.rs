@@ -119,7 +119,7 @@ pub fn model_call(
             error = chain(&error),
             "record not written, model call refused"
         );
-        unrecordable()
+        unrecordable(&error)
     })
 }
 

@@ -6,10 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
-use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use parking_lot::Mutex;
 use prost::Message;
@@ -17,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::spans::text;
+use super::otlp::{self, Receiver, Signal};
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
 
@@ -50,9 +47,8 @@ impl Exporter {
     ) -> Exporter {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let sender = Sender {
-            url: format!("{}/v1/traces", endpoint.trim_end_matches('/')),
-            resource: resource(pod),
-            outbound,
+            receiver: Receiver::new(endpoint, Signal::Traces, outbound),
+            pod: pod.to_owned(),
             metrics: metrics.clone(),
         };
         Exporter {
@@ -86,24 +82,9 @@ impl Exporter {
     }
 }
 
-fn resource(pod: &str) -> Resource {
-    let mut attributes = vec![
-        text("service.name", "toolcrib-mediator"),
-        text("service.version", env!("CARGO_PKG_VERSION")),
-    ];
-    if !pod.is_empty() {
-        attributes.push(text("k8s.pod.name", pod));
-    }
-    Resource {
-        attributes,
-        ..Resource::default()
-    }
-}
-
 struct Sender {
-    url: String,
-    resource: Resource,
-    outbound: Arc<Outbound>,
+    receiver: Receiver,
+    pod: String,
     metrics: Arc<Metrics>,
 }
 
@@ -153,16 +134,11 @@ impl Sender {
     }
 
     fn message(&self, spans: Vec<Span>) -> Vec<u8> {
-        let scope = InstrumentationScope {
-            name: "toolcrib.mediator".to_string(),
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            ..InstrumentationScope::default()
-        };
         let request = ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans {
-                resource: Some(self.resource.clone()),
+                resource: Some(otlp::resource(&self.pod)),
                 scope_spans: vec![ScopeSpans {
-                    scope: Some(scope),
+                    scope: Some(otlp::scope()),
                     spans,
                     ..ScopeSpans::default()
                 }],
@@ -173,23 +149,10 @@ impl Sender {
     }
 
     async fn attempt(&self, body: Vec<u8>) -> Result<(), Failure> {
-        let client = self
-            .outbound
-            .client(None, None)
-            .map_err(|error| Failure::Final(error.to_string()))?;
-        let sent = client
-            .post(&self.url)
-            .header(CONTENT_TYPE, "application/x-protobuf")
-            .timeout(TIMEOUT)
-            .body(body)
-            .send()
-            .await;
-        let status = match sent {
-            Ok(response) => response.status(),
-            Err(error) => return Err(Failure::Passing(error.without_url().to_string())),
-        };
-        let error = format!("the receiver answered with status {}", status.as_u16());
-        match status.as_u16() {
+        let answer = self.receiver.post(body, TIMEOUT).await;
+        let status = answer.map_err(Failure::Passing)?.status;
+        let error = format!("the receiver answered with status {status}");
+        match status {
             200..=299 => Ok(()),
             // The statuses that OTLP calls retryable.
             429 | 502 | 503 | 504 => Err(Failure::Passing(error)),

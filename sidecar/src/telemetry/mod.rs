@@ -2,7 +2,8 @@
 //! for each call of a model and one `execute_tool` span for each dispatched call, with the
 //! attributes of the GenAI semantic conventions.
 //!
-//! [`spans`] is pure; [`export`] has the bounded queue and the sending. Without an endpoint neither
+//! [`spans`] is pure; [`export`] has the bounded queue and the sending; [`otlp`] is what the export of the
+//! record ([`crate::export`]) shares with it. Without an endpoint neither
 //! is used.
 //!
 //! Invariants: no span contains a prompt, an argument or a result, which only the record has; a
@@ -12,6 +13,7 @@
 
 pub mod context;
 pub mod export;
+pub mod otlp;
 pub mod spans;
 
 use std::sync::Arc;

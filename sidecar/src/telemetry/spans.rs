@@ -6,14 +6,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use toolcrib_dialect::Dialect;
 
 use super::context::{TraceContext, random};
+use super::otlp::{number, text};
 use super::{Step, StepKind};
 
 /// The span of the whole request.
@@ -190,26 +189,7 @@ fn provider_name(dialect: Dialect) -> &'static str {
     }
 }
 
-fn nanos(time: SystemTime) -> u64 {
+pub fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-pub fn text(key: &str, value: &str) -> KeyValue {
-    attribute(key, Value::StringValue(value.to_string()))
-}
-
-fn number(key: &str, value: u64) -> KeyValue {
-    attribute(
-        key,
-        Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)),
-    )
-}
-
-fn attribute(key: &str, value: Value) -> KeyValue {
-    KeyValue {
-        key: key.to_string(),
-        value: Some(AnyValue { value: Some(value) }),
-        ..KeyValue::default()
-    }
 }

@@ -9,6 +9,7 @@
 mod support;
 
 mod approvals;
+mod export;
 mod models;
 mod process;
 mod runner;

@@ -46,6 +46,7 @@ pub fn inject(args: &InjectArgs) -> Result<ExitCode, Failure> {
         keepalive: None,
         record_bodies: false,
         otlp_endpoint: None,
+        export: None,
         metrics_port: None,
         allowances: Allowances::default(),
     };

@@ -5,13 +5,15 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::Splitter;
+use super::otlp::{RecordLine, lines_of};
 use crate::failure::Failure;
 
-/// Calls `each` with the source's name and each line of its files; `-` is standard input. Returns the
+/// Calls `each` with the source's name and each line of the record in its files, which can be the
+/// mediator's or a collector's; `-` is standard input. Returns the
 /// number of lines that were too long to read.
 pub fn read_files(
     paths: &[PathBuf],
-    mut each: impl FnMut(&str, &[u8]) -> Result<(), Failure>,
+    mut each: impl FnMut(&str, RecordLine<'_>) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
     let mut too_long = 0;
     for path in paths {
@@ -32,15 +34,17 @@ pub fn read_files(
 fn read(
     name: &str,
     mut source: impl Read,
-    each: &mut impl FnMut(&str, &[u8]) -> Result<(), Failure>,
+    each: &mut impl FnMut(&str, RecordLine<'_>) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
     let mut splitter = Splitter::default();
     let mut chunk = vec![0; 256 * 1024];
     let mut outcome = Ok(());
     let mut line = |text: &[u8]| {
-        if outcome.is_ok() {
-            outcome = each(name, text);
-        }
+        lines_of(text, |line| {
+            if outcome.is_ok() {
+                outcome = each(name, line);
+            }
+        });
     };
     loop {
         match source.read(&mut chunk) {

@@ -8,6 +8,7 @@ mod calls;
 mod connection;
 mod files;
 mod lines;
+mod otlp;
 mod questions;
 mod source;
 
@@ -16,6 +17,7 @@ pub use calls::{Joiner, Reach, Statistics};
 pub use connection::FailedConnection;
 pub use files::read_files;
 pub use lines::Splitter;
+pub use otlp::RecordLine;
 pub use source::{read, remarks};
 
 /// Most bytes of a name, an id or an address; longer ones, which no mediator writes, are cut.

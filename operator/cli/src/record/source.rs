@@ -66,7 +66,7 @@ where
 {
     let mut joiner = Joiner::default();
     let too_long = read_files(&args.records, |_, line| {
-        joiner.push(line, |entry| sink.take(entry));
+        joiner.push(line.text(), |entry| sink.take(entry));
         sink.end()
     })?;
     let mut statistics = joiner.end(|entry| sink.take(entry));

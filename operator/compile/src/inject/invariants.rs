@@ -9,8 +9,8 @@
 use k8s_openapi::api::core::v1::{Container, Probe, SecurityContext, VolumeMount};
 use serde::Serialize;
 
-use super::InjectConfig;
 use super::refusal::{Refusal, name_affixes};
+use super::{InjectConfig, WhenBehind};
 use crate::names;
 
 /// The program in the mediator's image. Exec probes need the path; they ignore the entrypoint.
@@ -29,6 +29,9 @@ pub(super) const POD_FIELD: &str = "metadata.name";
 struct Flags {
     history_max_bytes: &'static str,
     otlp_endpoint: &'static str,
+    export_records: &'static str,
+    export_arguments: &'static str,
+    export_refuse: &'static str,
     metrics_port: &'static str,
     #[serde(skip)]
     keepalive: &'static str,
@@ -38,6 +41,10 @@ struct Flags {
 const FLAGS: Flags = Flags {
     history_max_bytes: "--history-max-bytes=",
     otlp_endpoint: "--otlp-endpoint=",
+    export_records: "--export-records",
+    export_arguments: "--export-arguments",
+    // Without it a mediator drops.
+    export_refuse: "--export-when-behind=Refuse",
     metrics_port: "--metrics-port=",
     keepalive: "--keepalive=",
     record_bodies: "--record-bodies",
@@ -76,6 +83,16 @@ pub(super) fn arguments(config: &InjectConfig) -> Vec<String> {
     // An empty value disables spans, even if another webhook sets OTEL_EXPORTER_OTLP_ENDPOINT.
     let otlp = config.otlp_endpoint.as_deref().unwrap_or_default();
     arguments.push(format!("{}{otlp}", FLAGS.otlp_endpoint));
+    if let Some(export) = config.export {
+        arguments.push(FLAGS.export_records.to_string());
+        if export.arguments {
+            arguments.push(FLAGS.export_arguments.to_string());
+        }
+        match export.when_behind {
+            WhenBehind::Drop => {}
+            WhenBehind::Refuse => arguments.push(FLAGS.export_refuse.to_string()),
+        }
+    }
     if let Some(port) = config.metrics_port {
         arguments.push(format!("{}{port}", FLAGS.metrics_port));
     }

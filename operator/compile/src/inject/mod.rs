@@ -35,6 +35,21 @@ pub use refusal::Refusal;
 use crate::names;
 use edits::Edits;
 
+/// How mediators export their record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordExport {
+    /// Whether arguments and results of calls are exported.
+    pub arguments: bool,
+    pub when_behind: WhenBehind,
+}
+
+/// What a mediator does when its record is full and the receiver has not taken the older file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenBehind {
+    Drop,
+    Refuse,
+}
+
 /// An installation's settings for all mediators.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InjectConfig {
@@ -53,6 +68,8 @@ pub struct InjectConfig {
     pub record_bodies: bool,
     /// Base URL of an OTLP receiver for the mediator's spans. `None`: no spans.
     pub otlp_endpoint: Option<String>,
+    /// The export of the record to that receiver. `None`: there is none.
+    pub export: Option<RecordExport>,
     /// Port of the mediator's metrics. `None`: no metrics are served.
     pub metrics_port: Option<u16>,
     /// Exceptions that an admin allows for agents' pods.

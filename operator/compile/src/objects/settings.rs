@@ -75,6 +75,8 @@ pub struct NetworkSettings {
     pub dns: Vec<EgressRule>,
     /// Address ranges inside the cluster, which a url's host name never opens.
     pub cluster_ranges: Vec<String>,
+    /// URL of the OpenTelemetry receiver of mediators. `None`: there is none.
+    pub collector: Option<String>,
 }
 
 /// Address ranges that are never public: private, shared (pods of some clouds), link-local,
@@ -99,6 +101,7 @@ impl Default for NetworkSettings {
             link_port: 8443,
             dns: default_dns(),
             cluster_ranges: CLUSTER_RANGES.map(str::to_owned).into(),
+            collector: None,
         }
     }
 }

@@ -82,6 +82,16 @@ pub fn unknown(case: &Path) -> Vec<(String, ObjectRef, String)> {
         .collect()
 }
 
+/// URL of the mediators' OpenTelemetry receiver, from the case's file `collector`.
+#[allow(
+    dead_code,
+    reason = "not every program that includes this file asks for it"
+)]
+pub fn collector(case: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(case.join("collector")).ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// Whether grants may select agents: not if the case says why in its `selectors-off`.
 #[allow(
     dead_code,

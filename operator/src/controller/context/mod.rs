@@ -233,6 +233,7 @@ impl Context {
                 link_port: self.settings.link_listen.port(),
                 dns: self.settings.dns_egress.clone(),
                 cluster_ranges: self.settings.cluster_ranges.clone(),
+                collector: self.settings.collector.clone(),
             },
             claw_api_host: settings
                 .claw_api

@@ -79,6 +79,9 @@ impl ValidatingWebhook {
             mediator_record_bodies: false,
             mediator_metrics_port: None,
             mediator_otlp_endpoint: String::new(),
+            mediator_export_records: false,
+            mediator_export_arguments: false,
+            mediator_export_when_behind: webhook::WhenBehindArg::Drop,
         };
         let status = args.status_listen;
         let (stop, stopped) = oneshot::channel::<()>();

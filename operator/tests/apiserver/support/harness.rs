@@ -266,6 +266,7 @@ impl Harness {
             name_servers: self.name_servers.clone(),
             cluster_domain: Default::default(),
             cluster_ranges: NetworkSettings::default().cluster_ranges,
+            collector: None,
             workers: self.workers,
             objects_budget: self.objects_budget,
             usage_interval: Duration::from_secs(300),

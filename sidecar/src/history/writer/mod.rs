@@ -8,6 +8,7 @@
 //! | disk full | is refused | its line goes to stdout | goes to stdout, and waits in memory for the disk up to a bound |
 //! | stdout blocked | is refused | its line is on disk | is on disk; a `gap` line says later how many are missing there |
 //! | both | is refused | is refused with 503 | waits up to the bound; then new requests are refused with 503 |
+//! | rotation waits for the collector | is refused | is refused with 503 | has the last eighth of the file, then waits in memory; new requests are refused with 503 |
 //!
 //! So nothing happens unrecorded: a call with a side effect has its line on disk first, and a
 //! request begins only while there is room for its line.
@@ -30,6 +31,7 @@ use toolcrib_record::{Chain, Head, Line, StartLine};
 use super::line::escaped;
 use super::log::Log;
 use super::recent::RecentCalls;
+use super::rotation::{CollectorBehind, RotationGate};
 use super::rules::{RuleSet, WrittenRules};
 use super::stdout::{self, Queue};
 use crate::metrics::Metrics;
@@ -49,12 +51,23 @@ pub enum HistoryError {
     Open(#[source] io::Error),
     #[error("the record cannot be written")]
     Write(#[source] io::Error),
+    #[error(transparent)]
+    Behind(CollectorBehind),
     #[error("stdout is blocked: its reader does not read")]
     StdoutBlocked,
     #[error("the record is closed")]
     Closed,
     #[error("the system gives no random bytes for the record's chain")]
     Randomness,
+}
+
+impl HistoryError {
+    fn of_write(error: io::Error) -> Self {
+        match error.get_ref().and_then(|it| it.downcast_ref()) {
+            Some(behind) => HistoryError::Behind(*behind),
+            None => HistoryError::Write(error),
+        }
+    }
 }
 
 /// The part of a finished request's line that goes to stdout.
@@ -98,6 +111,8 @@ pub struct History {
     loaded: Arc<Mutex<Option<Arc<RuleSet>>>>,
     recent: RecentCalls,
     waiting: Arc<AtomicUsize>,
+    /// True if rotation waits for the collector.
+    waits_for_collector: bool,
 }
 
 #[derive(Debug)]
@@ -107,16 +122,19 @@ struct OpenRecord {
 }
 
 impl History {
-    /// Opens the record and begins its chain. `max_bytes` bounds everything under `dir`.
+    /// Opens the record and begins its chain. `max_bytes` bounds everything under `dir`; rotation waits
+    /// for `gate`, if there is one.
     pub fn open(
         dir: &Path,
         max_bytes: u64,
+        gate: Option<Arc<RotationGate>>,
         pod: PodIdentity<'_>,
         on_stdout: StdoutBodies,
         stdout: impl Write + Send + 'static,
         metrics: Arc<Metrics>,
     ) -> Result<History, HistoryError> {
-        let log = Log::open(dir, max_bytes).map_err(HistoryError::Open)?;
+        let waits_for_collector = gate.is_some();
+        let log = Log::open(dir, max_bytes, gate).map_err(HistoryError::Open)?;
         let start = Line::Start(StartLine {
             version: toolcrib_record::VERSION,
             pod: pod.name.into(),
@@ -163,6 +181,7 @@ impl History {
             loaded,
             recent: RecentCalls::default(),
             waiting,
+            waits_for_collector,
         })
     }
 
@@ -188,8 +207,12 @@ impl History {
         self.write(|writer| writer.turn(lines))
     }
 
-    /// Fails if no request may begin. Costs nothing while the disk works.
+    /// Fails if no request may begin. Costs nothing while the disk works and nothing waits for the
+    /// collector.
     pub fn ready(&self) -> Result<(), HistoryError> {
+        if self.waits_for_collector {
+            self.write(|writer| writer.log.admits_requests().map_err(HistoryError::of_write))?;
+        }
         if self.waiting() < WAITING {
             return Ok(());
         }
@@ -297,24 +320,28 @@ impl Writer {
 
     fn intent(&mut self, mut line: Vec<u8>) -> Result<(), HistoryError> {
         self.rules(line.len())?;
-        self.catch_up().map_err(HistoryError::Write)?;
+        self.catch_up().map_err(HistoryError::of_write)?;
         let sealed = self.chain.seal(&mut line);
+        self.log.admits(&[&line]).map_err(HistoryError::of_write)?;
         // Stdout first: an intent that is only on stdout is harmless; a call without an intent is
         // not.
         if !self.offer(&[&line]) {
             return Err(HistoryError::StdoutBlocked);
         }
         self.chain.advance(sealed);
-        self.log.append(&[&line]).map_err(HistoryError::Write)
+        self.log.append(&[&line]).map_err(HistoryError::of_write)
     }
 
     fn model_call(&mut self, mut line: Vec<u8>) -> Result<(), HistoryError> {
         let sealed = self.chain.seal_aside(&mut line);
         let on_disk = self.catch_up().and_then(|()| self.log.append(&[&line]));
-        on_disk.or_else(|error| match self.offer(&[&line]) {
-            true => Ok(()),
-            false => Err(HistoryError::Write(error)),
-        })?;
+        if let Err(error) = on_disk.map_err(HistoryError::of_write) {
+            // Stdout is no substitute while the collector is behind: it gets the lines on disk.
+            let is_behind = matches!(error, HistoryError::Behind(_));
+            if is_behind || !self.offer(&[&line]) {
+                return Err(error);
+            }
+        }
         self.chain.advance_aside(sealed);
         Ok(())
     }
@@ -360,7 +387,7 @@ impl Writer {
                     return Ok(());
                 }
                 self.metrics.unrecorded(1);
-                Err(HistoryError::Write(error))
+                Err(HistoryError::of_write(error))
             }
         }
     }
@@ -387,7 +414,7 @@ impl Writer {
             Ok(()) => Ok(()),
             // Without a line to offer, room in the queue is enough.
             Err(_) if self.stdout.has_room() => Ok(()),
-            Err(error) => Err(HistoryError::Write(error)),
+            Err(error) => Err(HistoryError::of_write(error)),
         }
     }
 

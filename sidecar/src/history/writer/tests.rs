@@ -94,6 +94,7 @@ fn open_with(
     let history = History::open(
         dir,
         max_bytes,
+        None,
         PodIdentity {
             name: "otter-0",
             uid: Some("u-7"),

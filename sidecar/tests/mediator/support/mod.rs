@@ -1,5 +1,6 @@
 //! One agent ("otter" in "pond"), its mediator, model and tool service.
 
+pub mod collector;
 mod dns;
 mod fake;
 mod files;
@@ -172,6 +173,18 @@ impl World {
         self.server.drain().await;
         let (stdout, limits) = (self.stdout.clone(), Limits::default());
         let server = start_server(&self.files, &self.history, limits, stdout, &[])
+            .await
+            .unwrap();
+        World { server, ..self }
+    }
+
+    /// The same with these bounds and flags.
+    #[cfg(feature = "collector")]
+    pub async fn restart_as(self, limits: Limits, flags: &[String]) -> World {
+        self.server.drain().await;
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let stdout = self.stdout.clone();
+        let server = start_server(&self.files, &self.history, limits, stdout, &flags)
             .await
             .unwrap();
         World { server, ..self }

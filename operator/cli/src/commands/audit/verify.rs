@@ -13,7 +13,7 @@ use crate::args::{OperatorArgs, VerifyArgs};
 use crate::cluster::{Session, WithoutCluster};
 use crate::failure::Failure;
 use crate::print;
-use crate::record::read_files;
+use crate::record::{RecordLine, read_files};
 
 /// The exit code if a line is missing or changed.
 const FOUND: u8 = 3;
@@ -23,9 +23,11 @@ pub fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     for path in &args.sources {
         verifier.source(&path.display().to_string());
         read_files(std::slice::from_ref(path), |_, line| {
-            verifier
-                .push(line)
-                .map_err(|error| Failure::Failed(error.into()))
+            let pushed = match line {
+                RecordLine::Written(text) => verifier.push(text),
+                RecordLine::Exported { text, claim } => verifier.push_exported(text, claim),
+            };
+            pushed.map_err(|error| Failure::Failed(error.into()))
         })?;
     }
     let mut heads = args.head.clone();
@@ -133,6 +135,12 @@ fn text(chains: &[ChainReport], sources: &[SourceReport]) -> String {
             let lines = count(source.unchained as usize, "line");
             text += &format!(
                 "{name}: in no chain: {lines} of the record, the first at line {first}: of an earlier release, inserted, or changed\n"
+            );
+        }
+        if source.claimed > 0 {
+            let lines = count(source.claimed as usize, "line");
+            text += &format!(
+                "{name}: without arguments: {lines}, whose hashes show missing lines and no changed ones\n"
             );
         }
         if source.broken > 0 {

@@ -67,7 +67,9 @@ fn declared(
 
     let mut opened: BTreeMap<String, NetworkPolicyEgressRule> = BTreeMap::new();
     let mut not_narrowed = BTreeSet::new();
-    for place in places(reach, providers) {
+    let collector = settings.collector.as_ref();
+    let collector = collector.map(|url| Destination::new("the OpenTelemetry receiver", url));
+    for place in places(reach, providers).into_iter().chain(collector) {
         let EgressRule { rule, wide } = destination::open(objects, key, &place);
         if let Some(why) = wide {
             found.add(

@@ -90,6 +90,7 @@ impl Mediator {
         let history = History::open(
             record.path(),
             1024 * 1024,
+            None,
             identity,
             StdoutBodies::WithoutBodies,
             std::io::sink(),
