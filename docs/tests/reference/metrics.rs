@@ -14,7 +14,7 @@ const INTRODUCTION: &str = "\
 Each program serves Prometheus' text format at `/metrics` of its health listener. Labels have values of
 closed lists, such as [diagnostic codes](diagnostics.md); no name that a user chooses becomes a time
 series. Each series exists from the first scrape and begins at 0. The mediator's metrics have [a page of
-their own](../metrics.md).
+their own](../metrics.md). How Prometheus gets them: [monitoring](../monitoring.md).
 ";
 
 pub fn page() -> String {
