@@ -63,7 +63,7 @@ fn rows(prefix: &str, rows: &[Row]) -> Vec<String> {
     rows.iter().map(family).collect()
 }
 
-fn values(label: &Label) -> Vec<&'static str> {
+pub fn values(label: &Label) -> Vec<&'static str> {
     match label.values {
         LabelValues::These(values) => values.to_vec(),
         LabelValues::Codes => Code::ALL.iter().map(|code| code.name()).collect(),

@@ -255,7 +255,7 @@ const INTRODUCTION: &str = "\
 The mediator serves Prometheus' text format on its admin listener,
 `http://127.0.0.1:4142/metrics` inside the pod. With the chart's `mediator.metricsPort` it also serves
 `/metrics`, and nothing else, on the port `tc-metrics`, for every client that reaches the pod. How
-Prometheus gets them: [monitoring](monitoring.md).
+Prometheus gets them, and dashboards for Grafana: [monitoring](monitoring.md).
 
 Labels take only compiled names (tools, feeds and services of the manifest, providers) and words of
 closed lists. Nothing that a model or a runner writes becomes a time series. The table shows the words
