@@ -8,6 +8,7 @@ use serde_json::Value;
 use toolcrib_mediation::ResultCode;
 use toolcrib_operator::metrics::{PREFIX, PROJECT, PROMISES, ROWS, Row};
 use toolcrib_operator::webhook::meter;
+use toolcrib_sidecar::metrics::otel;
 use toolcrib_sidecar::metrics::table::{self, Values};
 
 use crate::metrics;
@@ -59,7 +60,7 @@ fn known() -> Vec<Known> {
             })
             .collect()
     };
-    let mediators = table::ROWS.iter().map(|row| Known {
+    let mediators = table::ROWS.iter().chain(&otel::ROWS).map(|row| Known {
         name: row.queried(),
         kind: row.kind.name(),
         labels: row

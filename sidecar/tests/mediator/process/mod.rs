@@ -2,6 +2,7 @@
 
 pub mod binary;
 mod limits;
+mod otel_names;
 mod probe;
 mod record;
 mod telemetry;
