@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic in a test is its report")]
 
+mod boards;
 mod chart;
 mod codes;
 mod descriptor;

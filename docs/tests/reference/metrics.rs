@@ -14,7 +14,7 @@ const INTRODUCTION: &str = "\
 Each program serves Prometheus' text format at `/metrics` of its health listener. Labels have values of
 closed lists, such as [diagnostic codes](diagnostics.md); no name that a user chooses becomes a time
 series. Each series exists from the first scrape and begins at 0. The mediator's metrics have [a page of
-their own](../metrics.md).
+their own](../metrics.md). How Prometheus gets them: [monitoring](../monitoring.md).
 ";
 
 pub fn page() -> String {
@@ -63,7 +63,7 @@ fn rows(prefix: &str, rows: &[Row]) -> Vec<String> {
     rows.iter().map(family).collect()
 }
 
-fn values(label: &Label) -> Vec<&'static str> {
+pub fn values(label: &Label) -> Vec<&'static str> {
     match label.values {
         LabelValues::These(values) => values.to_vec(),
         LabelValues::Codes => Code::ALL.iter().map(|code| code.name()).collect(),

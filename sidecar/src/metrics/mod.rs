@@ -2,10 +2,12 @@
 //! the manifest, providers) and words of closed lists, so that nothing a model or a runner
 //! writes becomes a time series.
 //!
-//! [`labels`] has the labels of each family; [`table`] names the metrics; [`usage`] counts for the
-//! operator's link. A state, unlike an event, is read at each scrape ([`State`]).
+//! [`labels`] has the labels of each family; [`table`] names the metrics; [`otel`] has those of
+//! OpenTelemetry's conventions; [`usage`] counts for the operator's link. A state, unlike an event, is read at each scrape ([`State`]).
 
 mod labels;
+pub mod otel;
+pub mod page;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ use labels::{
     OutcomeLabels, ProviderLabels, RequestLabels, ServiceLabels, SinkLabels, StateLabels,
     ToolLabel, ToolLabels,
 };
+use otel::{OtelMetrics, ServingModel};
 pub use usage::{CallKind, UsageCounters};
 
 /// In seconds, from a tenth of a millisecond to two seconds.
@@ -78,6 +81,7 @@ pub struct Metrics {
     exported: Family<OutcomeLabels, Counter>,
     export_lag: Gauge,
     mcp_refused: Family<KindLabels, Counter>,
+    otel: OtelMetrics,
     /// The counters for the operator's link.
     pub usage: UsageCounters,
 }
@@ -85,7 +89,7 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self {
-            registry: Registry::with_prefix(table::PREFIX),
+            registry: Registry::default(),
             requests: Family::default(),
             requests_running: Gauge::default(),
             request_seconds: Family::new_with_constructor(waits),
@@ -120,6 +124,7 @@ impl Default for Metrics {
             exported: Family::default(),
             export_lag: Gauge::default(),
             mcp_refused: Family::default(),
+            otel: OtelMetrics::default(),
             usage: UsageCounters::default(),
         };
         metrics.begin();
@@ -129,7 +134,8 @@ impl Default for Metrics {
 
 impl Metrics {
     fn registered(mut self) -> Self {
-        let to = &mut self.registry;
+        self.otel.register(&mut self.registry);
+        let to = self.registry.sub_registry_with_prefix(table::PREFIX);
         table::REQUESTS.register(to, self.requests.clone());
         table::REQUESTS_RUNNING.register(to, self.requests_running.clone());
         table::REQUEST_SECONDS.register(to, self.request_seconds.clone());
@@ -384,6 +390,22 @@ impl Metrics {
         self.mcp_refused.get_or_create(&KindLabels { kind }).inc();
     }
 
+    /// Counts the tokens of a model call under OpenTelemetry's name.
+    pub fn model_tokens(&self, model: &ServingModel, input: u64, output: u64) {
+        self.otel.tokens(model, input, output);
+    }
+
+    /// Observes a model call under OpenTelemetry's name. `error`: a word of a closed list; empty: none.
+    pub fn model_operation(&self, model: ServingModel, error: &'static str, took: Duration) {
+        self.otel.operation(model, error, took);
+    }
+
+    /// Observes a call of an MCP server under OpenTelemetry's name. `tool` is a name of the manifest.
+    pub fn mcp_call(&self, tool: &str, code: Option<&str>, took: Duration) {
+        self.otel
+            .mcp_call(tool, code.map(|code| outcome(Some(code))), took);
+    }
+
     /// `code` comes from a closed enum.
     pub fn intervention(&self, code: &str) {
         let code = code.to_string();
@@ -500,8 +522,8 @@ fn with_empty_families(text: String) -> String {
         return text;
     };
     let mut whole = families.to_string();
-    for row in table::ROWS {
-        let name = format!("{}_{}", table::PREFIX, row.name);
+    for row in table::ROWS.iter().chain(&otel::ROWS) {
+        let name = row.family();
         let kind = format!("# TYPE {name} {}\n", row.kind.name());
         if !families.contains(&kind) {
             whole.push_str(&format!("# HELP {name} {}.\n{kind}", row.help));

@@ -1,5 +1,5 @@
-//! The table of all metrics: name, type, labels and help. Registration and `docs/metrics.md` both
-//! use it, so they cannot disagree.
+//! The table of all metrics that are promised: name, type, labels and help. Registration and
+//! `docs/metrics.md` ([`super::page`]) both use it, so they cannot disagree.
 
 use prometheus_client::registry::{Metric, Registry};
 
@@ -118,6 +118,8 @@ pub const MCP_KINDS: &[&str] = &["sampling", "elicitation", "roots", "input", "o
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
+    /// Empty, or [`PREFIX`] and `_`.
+    pub prefix: &'static str,
     /// Without prefix and suffix.
     pub name: &'static str,
     pub kind: Kind,
@@ -128,7 +130,7 @@ pub struct Row {
 
 impl Label {
     /// The label's text in the documentation.
-    fn described(&self) -> String {
+    pub(super) fn described(&self) -> String {
         let name = self.name;
         match self.values {
             Values::Compiled => format!("`{name}`"),
@@ -149,7 +151,12 @@ impl Row {
             Kind::Counter => "_total",
             Kind::Gauge | Kind::Histogram => "",
         };
-        format!("{PREFIX}_{}{total}", self.name)
+        self.family() + total
+    }
+
+    /// The name of the family in the text format.
+    pub fn family(&self) -> String {
+        format!("{}{}", self.prefix, self.name)
     }
 }
 
@@ -157,12 +164,13 @@ macro_rules! rows {
     ($($id:ident = $kind:ident $name:literal
         [$($label:literal $values:ident $(($words:expr))?),*] $help:literal;)*) => {
         $(pub const $id: Row = Row {
+            prefix: "toolcrib_mediator_",
             name: $name,
             kind: Kind::$kind,
             labels: &[$(Label { name: $label, values: Values::$values $(($words))? }),*],
             help: $help,
         };)*
-        /// All metrics, in the order of the documentation.
+        /// All metrics that are promised, in the order of the documentation.
         pub const ROWS: &[Row] = &[$($id),*];
     };
 }
@@ -236,51 +244,4 @@ rows! {
         "Bytes of the record that the collector has not taken yet";
     MCP_REFUSED = Counter "mcp_requests_refused" ["kind" Closed(MCP_KINDS)]
         "Requests of MCP servers during a call, all of which are refused: sampling, elicitation, roots, input or other";
-}
-
-/// Renders `docs/metrics.md`.
-pub fn document() -> String {
-    let mut text = String::from(INTRODUCTION);
-    for row in ROWS {
-        let labels: Vec<String> = row.labels.iter().map(Label::described).collect();
-        text.push_str(&format!(
-            "| `{}` | {} | {} | {} |\n",
-            row.queried(),
-            row.kind.name(),
-            labels.join("; "),
-            row.help,
-        ));
-    }
-    text
-}
-
-const INTRODUCTION: &str = "\
-# The mediator's metrics
-
-The mediator serves Prometheus' text format on its admin listener,
-`http://127.0.0.1:4142/metrics` inside the pod. With the chart's `mediator.metricsPort` it also serves
-`/metrics`, and nothing else, on the port `tc-metrics`, for every client that reaches the pod.
-
-Labels take only compiled names (tools, feeds and services of the manifest, providers) and words of
-closed lists. Nothing that a model or a runner writes becomes a time series. The table shows the words
-of a closed list after their label, and \"…\" if services and providers add others.
-
-Every family is present from the first scrape, and its series begin at 0, so that `rate()` sees the first
-event. A series exists from the start of the process if all its labels have a list; if a label takes
-compiled names, it exists once a manifest is in force. This file is generated from the table with which
-the program registers its metrics.
-
-| name | type | labels | meaning |
-|---|---|---|---|
-";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_documentation_is_this_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
-        toolcrib_golden::expect(toolcrib_golden::here!(), path.as_ref(), &document());
-    }
 }

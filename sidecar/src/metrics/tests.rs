@@ -2,8 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::table::{Kind, ROWS, Values};
+use super::table::{Kind, Values};
 use super::*;
+
+/// Every metric, those of OpenTelemetry's names too.
+fn rows() -> impl Iterator<Item = &'static table::Row> {
+    table::ROWS.iter().chain(&otel::ROWS)
+}
 
 /// Metrics with at least one sample in each family.
 fn filled() -> String {
@@ -27,6 +32,10 @@ fn filled() -> String {
     metrics.link_report("ok");
     metrics.spans("exported", 5);
     metrics.mcp_refused("sampling");
+    let model = ServingModel::chat("openai", "house".into(), "large".into());
+    metrics.model_tokens(&model, 3, 4);
+    metrics.model_operation(model, "", second);
+    metrics.mcp_call("desk.quote", Some("tool_error"), second);
     metrics.text(&State {
         keys: vec![("house".into(), KeyCounts::default())],
         ..State::default()
@@ -42,15 +51,10 @@ fn every_verdict_of_the_record_is_counted_under_its_word() {
 #[test]
 fn a_scrape_has_exactly_the_metrics_of_the_table() {
     let text = filled();
-    for row in ROWS {
-        let kind = format!(
-            "# TYPE {}_{} {}\n",
-            table::PREFIX,
-            row.name,
-            row.kind.name()
-        );
+    for row in rows() {
+        let kind = format!("# TYPE {} {}\n", row.family(), row.kind.name());
         assert!(text.contains(&kind), "{kind}{text}");
-        let help = format!("# HELP {}_{} {}.\n", table::PREFIX, row.name, row.help);
+        let help = format!("# HELP {} {}.\n", row.family(), row.help);
         assert!(text.contains(&help), "{help}{text}");
         let sample = match row.kind {
             Kind::Counter | Kind::Gauge => row.queried(),
@@ -75,7 +79,7 @@ fn a_scrape_has_exactly_the_metrics_of_the_table() {
         let listed: Vec<&str> = row.labels.iter().map(|label| label.name).collect();
         assert_eq!(labels, listed, "{line}");
     }
-    assert_eq!(text.matches("# TYPE").count(), ROWS.len());
+    assert_eq!(text.matches("# TYPE").count(), rows().count());
 }
 
 /// All series of a row, if each of its labels has a list of values.
@@ -117,7 +121,7 @@ fn written(text: &str, row: &table::Row) -> BTreeSet<String> {
 fn series_of_listed_words_begin_at_zero_with_the_process() {
     let metrics = Metrics::default();
     let text = metrics.text(&State::default());
-    for row in ROWS {
+    for row in table::ROWS {
         let expected = match row.name {
             // One state of the link is always 1.
             "link" => continue,
@@ -136,7 +140,7 @@ fn series_of_compiled_names_begin_at_zero_with_the_manifest() {
         keys: vec![("house".into(), KeyCounts::default())],
         ..State::default()
     });
-    for row in ROWS.iter().filter(|row| listed(row).is_none()) {
+    for row in table::ROWS.iter().filter(|row| listed(row).is_none()) {
         assert_ne!(written(&text, row), BTreeSet::new(), "{}", row.name);
     }
     let refused = r#"model_calls_total{provider="house",outcome="rate_limited"} 0"#;
@@ -177,4 +181,20 @@ fn statuses_of_services_are_counted_by_class() {
     let text = metrics.text(&State::default());
     assert_eq!(text.matches("_tool_calls_total{").count(), 2, "{text}");
     assert!(text.contains(r#"outcome="http_5xx"} 100"#), "{text}");
+}
+
+#[test]
+fn the_names_of_opentelemetry_have_a_sample_per_use_and_words_of_their_lists() {
+    let metrics = Metrics::default();
+    let model = ServingModel::chat("openai", "house".into(), otel::OTHER.into());
+    // A provider that reports no tokens has no sample.
+    metrics.model_tokens(&model, 0, 0);
+    metrics.model_tokens(&model, 300, 0);
+    metrics.mcp_call("desk.quote", Some("http_599"), Duration::from_millis(15));
+    let text = metrics.text(&State::default());
+    let input = r#"gen_ai_client_token_usage_bucket{le="256.0",gen_ai_operation_name="chat",gen_ai_provider_name="openai",gen_ai_request_model="_OTHER",toolcrib_provider="house",gen_ai_token_type="input"} 0"#;
+    assert!(text.contains(input), "{text}");
+    assert_eq!(text.matches("gen_ai_client_token_usage_count{").count(), 1);
+    let call = r#"mcp_client_operation_duration_seconds_count{mcp_method_name="tools/call",gen_ai_operation_name="execute_tool",gen_ai_tool_name="desk.quote",network_transport="tcp",error_type="http_5xx"} 1"#;
+    assert!(text.contains(call), "{text}");
 }

@@ -2,9 +2,9 @@
 //! for each call of a model and one `execute_tool` span for each dispatched call, with the
 //! attributes of the GenAI semantic conventions.
 //!
-//! [`spans`] is pure; [`export`] has the bounded queue and the sending; [`otlp`] is what the export of the
-//! record ([`crate::export`]) shares with it. Without an endpoint neither
-//! is used.
+//! [`spans`] is pure; [`export`] has the bounded queue and the sending; [`otlp`] is what the export of
+//! the record ([`crate::export`]) shares with it. Without an endpoint none of them is used.
+//! [`operation`] measures a model call for the metrics, with or without an endpoint.
 //!
 //! Invariants: no span contains a prompt, an argument or a result, which only the record has; a
 //! tool's display line is scrubbed and bounded before it gets here. The runner's `traceparent` is
@@ -13,6 +13,7 @@
 
 pub mod context;
 pub mod export;
+pub mod operation;
 pub mod otlp;
 pub mod spans;
 
@@ -23,8 +24,9 @@ use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use toolcrib_dialect::Usage;
 use toolcrib_manifest::Transport;
-use toolcrib_mediation::{Display, ManagedCall, ToolOutcome};
+use toolcrib_mediation::{Display, ManagedCall, ResultCode, ToolOutcome};
 
+use crate::metrics::otel::OTHER;
 use crate::outbound::model::{Candidate, ModelError};
 use context::TraceContext;
 use export::Exporter;
@@ -193,13 +195,10 @@ impl StepGuard {
             if let StepKind::Tool { display, .. } = &mut opened.step.what {
                 *display = said;
             }
-            opened.step.error = match outcome {
-                outcome if outcome.is_success() => None,
-                ToolOutcome::Responded { status, .. } => Some(status.to_string()),
-                ToolOutcome::Mcp { .. } => Some("tool_error".to_string()),
-                ToolOutcome::McpError { .. } => Some("mcp_error".to_string()),
-                ToolOutcome::Failed(failure) => Some(failure.code.to_string()),
-            };
+            opened.step.error = failure_code(outcome).map(|code| match code {
+                ResultCode::Http(status) => status.to_string(),
+                code => code.to_string(),
+            });
         }
     }
 }
@@ -217,12 +216,36 @@ impl Drop for StepGuard {
     }
 }
 
+/// The code of a call that has not succeeded.
+pub fn failure_code(outcome: &ToolOutcome) -> Option<ResultCode> {
+    match outcome {
+        outcome if outcome.is_success() => None,
+        ToolOutcome::Responded { status, .. } => Some(ResultCode::Http(*status)),
+        ToolOutcome::Mcp { .. } => Some(ResultCode::ToolError),
+        ToolOutcome::McpError { .. } => Some(ResultCode::McpError),
+        ToolOutcome::Failed(failure) => Some(failure.code),
+    }
+}
+
 fn error_type(error: &ModelError) -> String {
     match error {
         ModelError::Http(failure) => failure.status.to_string(),
-        ModelError::NoUsableKey(_) => "no_usable_key".to_string(),
-        ModelError::Unreachable { .. } => "unreachable".to_string(),
-        ModelError::Timeout { .. } => "timeout".to_string(),
-        ModelError::TooLarge => "too_large".to_string(),
+        other => error_word(other).to_string(),
+    }
+}
+
+/// The error as a word of a closed list, with a status by its class.
+fn error_word(error: &ModelError) -> &'static str {
+    match error {
+        ModelError::Http(failure) => match failure.status {
+            300..400 => "http_3xx",
+            400..500 => "http_4xx",
+            500..600 => "http_5xx",
+            _ => OTHER,
+        },
+        ModelError::NoUsableKey(_) => "no_usable_key",
+        ModelError::Unreachable { .. } => "unreachable",
+        ModelError::Timeout { .. } => "timeout",
+        ModelError::TooLarge => "too_large",
     }
 }

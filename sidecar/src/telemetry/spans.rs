@@ -182,7 +182,7 @@ fn timed(mut span: Span, began: SystemTime, took: Duration, error: Option<&str>)
 }
 
 /// The wire format stands for the provider; its own name is in `toolcrib.provider`.
-fn provider_name(dialect: Dialect) -> &'static str {
+pub(super) fn provider_name(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::OpenaiChat | Dialect::OpenaiResponses => "openai",
         Dialect::AnthropicMessages => "anthropic",

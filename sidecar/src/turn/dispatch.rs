@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use toolcrib_bounds::chain;
-use toolcrib_manifest::BudgetUnit;
+use toolcrib_manifest::{BudgetUnit, Transport};
 use toolcrib_mediation::{
     AllowedBy, Certainty, Display, ManagedCall, ResultCode, ToolFailure, ToolOutcome,
 };
@@ -24,6 +24,7 @@ use crate::outbound::tools::client::ToolClient;
 use crate::outbound::tools::granted::GrantedTool;
 use crate::outbound::tools::{Tool, ToolContext};
 use crate::request::caller::Caller;
+use crate::telemetry::failure_code;
 
 /// The result of a dispatched call.
 #[derive(Debug)]
@@ -145,7 +146,9 @@ async fn run(
     let called = live.catalog_tool().clone();
     let execution = &called.tool.execution;
     let tool: Box<dyn Tool> = Box::new(GrantedTool::new(live, version.clone())?);
+    let sent = Instant::now();
     let result = tool.execute(context).await;
+    let took = sent.elapsed();
     app.outages
         .count_call(execution, &result, Instant::now().into());
     let finished = result.map(|result| {
@@ -158,6 +161,14 @@ async fn run(
         );
         (ToolOutcome::from(result.output), line)
     });
+    if call.transport() == Transport::Mcp {
+        let code = match &finished {
+            Ok((outcome, _)) => failure_code(outcome),
+            Err(failure) => Some(failure.code),
+        };
+        let code = code.map(|code| code.to_string());
+        app.metrics.mcp_call(call.name(), code.as_deref(), took);
+    }
     if let Some(approval) = &mut approval {
         approval.finished(finished.as_ref().is_ok_and(|(it, _)| it.is_success()));
     }

@@ -24,7 +24,7 @@ use toolcrib_mediation::{
 };
 
 use crate::app::App;
-use crate::app::budgets::{ModelCallDenial, TokenCharge};
+use crate::app::budgets::ModelCallDenial;
 use crate::config::EffectiveConfig;
 use crate::history::{Bodies, Body, RecordBody};
 use crate::outbound::model::{
@@ -37,6 +37,7 @@ use crate::request::response::{Head, ResponsePart, SHOULD_RETRY};
 use crate::request::room::BodyRoom;
 use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::turn::dispatch::{DispatchResult, cut_off, dispatch};
+use crate::turn::spending::Spending;
 use crate::turn::waits::ApprovalWaits;
 
 /// Longest time that an answer waits for a runner that does not read it.
@@ -92,8 +93,8 @@ pub struct Drive {
     /// The calls that wait for approvals.
     waits: Arc<ApprovalWaits>,
     retry_after: Option<Duration>,
-    /// The tokens of the model call that runs.
-    charge: Option<TokenCharge>,
+    /// The model call that runs.
+    spending: Spending,
     awaited: Arc<AwaitedProvider>,
     /// The reason why no provider could be reached, or why a provider interrupted its answer.
     connection: Option<ConnectionFailure>,
@@ -123,7 +124,7 @@ impl Drive {
             served_by: None,
             calling: 0,
             retry_after: None,
-            charge: None,
+            spending: Spending::default(),
             awaited: Arc::default(),
             connection: None,
             waited: Duration::ZERO,
@@ -236,10 +237,9 @@ impl Drive {
             _ => Ok(prepared),
         });
         let deadline = request.caller.started + self.turn.deadline();
-        self.charge = prepared
-            .as_ref()
-            .ok()
-            .and_then(|prepared| prepared.charge(&app.budgets));
+        let ready = prepared.as_ref().ok();
+        let begun = ready.map(|prepared| Spending::begin(&app, &request, prepared));
+        self.spending = begun.unwrap_or_default();
         async move {
             let prepared = match prepared {
                 Ok(prepared) => prepared,
@@ -373,22 +373,20 @@ impl Drive {
                 }
                 match &read {
                     Ok(Some(events)) => {
-                        if let Some(charge) = &mut self.charge {
-                            charge.received(events.iter().map(|event| event.data.len()).sum());
-                        }
+                        let bytes = events.iter().map(|event| event.data.len()).sum();
+                        self.spending.received(bytes);
                         self.stream = Some(stream);
                     }
                     // Only at the end: usage is searched for in all events.
                     Ok(None) | Err(_) => {
-                        let charge = self.charge.take();
-                        if let Some(used) = self.turn.streamed_usage() {
+                        let used = self.turn.streamed_usage();
+                        if let Some(used) = used {
                             self.request.caller.trace.used(used);
-                            if let Some(mut charge) = charge {
-                                match &read {
-                                    Ok(_) => charge.reported(used),
-                                    Err(_) => charge.reported_in_part(used),
-                                }
-                            }
+                        }
+                        let spending = std::mem::take(&mut self.spending);
+                        match &read {
+                            Ok(_) => spending.answered(used),
+                            Err(_) => spending.interrupted(used),
                         }
                     }
                 }
@@ -398,26 +396,24 @@ impl Drive {
     }
 
     fn served(&mut self, by: &ServedBy) {
+        self.spending.served_by(&by.candidate);
         self.served_by = Some((by.candidate.reference(), by.key.clone()));
     }
 
     fn replied(&mut self, by: ServedBy, body: Vec<u8>) -> Event {
         self.served(&by);
-        let mut charge = self.charge.take();
-        if let Some(charge) = &mut charge {
-            charge.received(body.len());
-        }
+        self.spending.received(body.len());
+        let spending = std::mem::take(&mut self.spending);
         match Reply::decode(self.request.dialect, body) {
             Ok(reply) => {
                 self.request.caller.trace.used(reply.usage());
-                if let Some(mut charge) = charge {
-                    charge.reported(reply.usage());
-                }
+                spending.answered(Some(reply.usage()));
                 Event::Replied(reply)
             }
             Err(error) => {
                 let provider = &by.candidate.provider;
                 self.app.metrics.model_call(provider, "malformed", None);
+                spending.malformed();
                 tracing::warn!(
                     provider,
                     key = by.key,
@@ -432,9 +428,7 @@ impl Drive {
     fn failed(&mut self, error: ModelError) -> Event {
         self.retry_after = error.retry_after().or(self.retry_after);
         self.connection = error.connection().cloned();
-        if let Some(charge) = self.charge.take() {
-            charge.failed(&error);
-        }
+        std::mem::take(&mut self.spending).failed(&error);
         Event::ModelFailed(failure(&self.app, error))
     }
 
@@ -453,11 +447,8 @@ impl Drive {
         for _ in 0..self.calling {
             cut_off(&self.app);
         }
-        // A stream that was interrupted.
-        if let (Some(charge), Some(used)) = (&mut self.charge, self.turn.streamed_usage()) {
-            charge.reported_in_part(used);
-        }
-        drop(self.charge.take());
+        // Does nothing unless a model call still runs.
+        std::mem::take(&mut self.spending).canceled(self.turn.streamed_usage());
         if let Some(hidden) = answer.hidden {
             self.app.continuity.remember(hidden);
         }

@@ -1,11 +1,12 @@
 //! The work between a model request and its answer.
 //!
 //! Reading order: [`passthrough`] (an agent without managed tools), [`drive`] (a turn with tools),
-//! [`dispatch`] (one call of a tool), [`approval`] and [`waits`] (its wait for a person). Not here: the
-//! decisions of a turn, which are pure (`toolcrib_mediation`).
+//! [`spending`] (what a model call uses), [`dispatch`] (one call of a tool), [`approval`] and [`waits`] (its
+//! wait for a person). Not here: the decisions of a turn, which are pure (`toolcrib_mediation`).
 
 mod approval;
 pub mod dispatch;
 pub mod drive;
 pub mod passthrough;
+mod spending;
 pub mod waits;

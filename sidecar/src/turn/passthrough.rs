@@ -19,7 +19,7 @@ use toolcrib_mediation::{
 };
 
 use crate::app::App;
-use crate::app::budgets::{ModelCallDenial, TokenCharge};
+use crate::app::budgets::ModelCallDenial;
 use crate::history::{Bodies, Body, RecordBody};
 use crate::outbound::model::{
     AwaitedProvider, ModelError, ModelStream, ModelTimeouts, ProviderRequest, headers, next_chunk,
@@ -30,6 +30,7 @@ use crate::request::response::{Head, ResponsePart};
 use crate::request::room::BodyRoom;
 use crate::request::stop::{AccessWatch, StopReason, stopped};
 use crate::turn::drive::{DELIVERY, failure};
+use crate::turn::spending::Spending;
 
 /// Most bytes of one event. After a larger one the stream goes on, and its usage is not counted.
 const MAX_EVENT: usize = 1024 * 1024;
@@ -108,19 +109,18 @@ pub async fn pass(
     };
     if let Err(denial) = admit(&app, &request, prepared) {
         let (passed, last) = denied(&request, denial);
-        record_end(&app, &request, &passage, passed, None);
+        record_end(&app, &request, &passage, passed, Spending::default());
         return deliver(&request, last, &to_runner).await;
     }
-    let mut charge = request
-        .operation
-        .is_answer()
-        .then(|| prepared.charge(&app.budgets))
-        .flatten();
+    let mut spending = match request.operation.is_answer() {
+        true => Spending::begin(&app, &request, prepared),
+        false => Spending::default(),
+    };
     let (answered, waited) = first_byte_request.send(&awaited, &mut access).await;
-    if let Ok(Err(error)) = &answered
-        && let Some(charge) = charge.take()
-    {
-        charge.failed(error);
+    match &answered {
+        Ok(Ok(stream)) => spending.served_by(&stream.candidate),
+        Ok(Err(error)) => std::mem::take(&mut spending).failed(error),
+        Err(_) => {}
     }
     let (passed, last) = match answered {
         Ok(Ok(stream)) => {
@@ -159,7 +159,7 @@ pub async fn pass(
             (passed, None)
         }
     };
-    record_end(&app, &request, &passage, passed, charge);
+    record_end(&app, &request, &passage, passed, spending);
     deliver(&request, last, &to_runner).await;
 }
 
@@ -276,16 +276,14 @@ fn record_end(
     request: &ModelRequest,
     passage: &Passage,
     passed: PassageEnd,
-    charge: Option<TokenCharge>,
+    mut spending: Spending,
 ) {
-    let received = passed.along.received;
+    spending.received(passed.along.received);
     let (usage, called, kept) = passed.along.finish();
-    if let Some(mut charge) = charge {
-        charge.received(received);
-        match passed.error {
-            None => charge.reported(usage),
-            Some(_) => charge.reported_in_part(usage),
-        }
+    match passed.error {
+        None => spending.answered(Some(usage)),
+        Some("canceled") => spending.canceled(Some(usage)),
+        Some(_) => spending.interrupted(Some(usage)),
     }
     let undeclared_calls = match &passage.declared {
         Some(declared) => undeclared(called, declared),

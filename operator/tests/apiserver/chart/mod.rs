@@ -1,9 +1,11 @@
-//! The chart: its values, its alerts, its role for responders, its refresh hints, the labels that grants
-//! select by, and who writes approvals and decisions.
+//! The chart: its values, its alerts, its PodMonitors, its dashboards, its role for responders, its refresh
+//! hints, the labels that grants select by, and who writes approvals and decisions.
 
 mod alerts;
 mod approvals;
+mod dashboards;
 mod hints;
+mod monitors;
 mod responder;
 mod selectors;
 mod values;

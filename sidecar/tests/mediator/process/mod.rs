@@ -3,6 +3,7 @@
 pub mod binary;
 mod kills;
 mod limits;
+mod otel_names;
 mod probe;
 mod record;
 mod telemetry;
