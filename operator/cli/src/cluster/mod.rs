@@ -12,6 +12,7 @@ mod agents;
 mod approvals;
 mod connect;
 mod facts;
+pub mod installation;
 mod logs;
 mod operator;
 mod pods;
