@@ -1,8 +1,11 @@
 //! The findings of checks.
 
-use serde::Serialize;
+use std::collections::BTreeSet;
 
-use crate::cluster::installation::Gap;
+use serde::Serialize;
+use toolcrib_bounds::listed;
+
+use crate::cluster::installation::{Gap, Refusal};
 
 /// A subject that is checked. Findings are printed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -85,12 +88,19 @@ pub struct Finding {
 pub struct Findings {
     check: Check,
     findings: Vec<Finding>,
+    gaps: Vec<Gap>,
 }
+
+/// Most questions that a finding about gaps names.
+const NAMED: usize = 3;
 
 impl Findings {
     pub fn of(check: Check) -> Self {
-        let findings = Vec::new();
-        Self { check, findings }
+        Self {
+            check,
+            findings: Vec::new(),
+            gaps: Vec::new(),
+        }
     }
 
     pub fn error(&mut self, message: impl Into<String>, cure: impl Into<String>) {
@@ -101,15 +111,10 @@ impl Findings {
         self.push(Level::Warning, message.into(), cure.into());
     }
 
-    /// Notes that an answer is missing. One gap is noted once, however many objects need it.
+    /// Notes that an answer is missing. All gaps of a check are one finding.
     pub fn gap(&mut self, gap: &Gap) {
-        let message = format!("could not {}: {}", gap.question, gap.why);
-        let cure = match gap.question.split_once(' ') {
-            Some((verb, what)) => format!("ask for `{verb}` on {what}"),
-            None => format!("ask for the right to {}", gap.question),
-        };
-        if self.findings.iter().all(|found| found.message != message) {
-            self.push(Level::NotChecked, message, cure);
+        if !self.gaps.contains(gap) {
+            self.gaps.push(gap.clone());
         }
     }
 
@@ -124,9 +129,49 @@ impl Findings {
 
     /// Returns the findings. If there is none, one says what is in order.
     pub fn or_ok(mut self, message: impl Into<String>) -> Vec<Finding> {
+        if !self.gaps.is_empty() {
+            let (message, cure) = not_checked(&self.gaps);
+            self.push(Level::NotChecked, message, cure);
+        }
         if self.findings.is_empty() {
             self.push(Level::Ok, message.into(), String::new());
         }
         self.findings
+    }
+}
+
+/// Says what could not be read, and the rights that are missing.
+fn not_checked(gaps: &[Gap]) -> (String, String) {
+    let mut forbidden = Vec::new();
+    let mut parts = Vec::new();
+    for gap in gaps {
+        match &gap.why {
+            Refusal::Forbidden => forbidden.push(&*gap.question),
+            Refusal::Failed(why) => parts.push(format!("could not {}: {why}", gap.question)),
+        }
+    }
+    if forbidden.is_empty() {
+        let cure = "try again; if it fails again, look at the API server";
+        return (parts.join("; "), cure.to_owned());
+    }
+    parts.insert(0, format!("you may not {}", listed(&forbidden, NAMED)));
+    let rights: BTreeSet<String> = forbidden.iter().map(|question| right(question)).collect();
+    let rights: Vec<String> = rights.into_iter().collect();
+    (parts.join("; "), format!("ask for {}", rights.join(", ")))
+}
+
+/// The right that a question needs: `get leases den/heron` needs `get` on leases in namespace den.
+fn right(question: &str) -> String {
+    let mut words = question.splitn(3, ' ');
+    let (verb, resource) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
+    let place = words.next().unwrap_or_default();
+    let right = format!("`{verb}` on {resource}");
+    match place.split_once('/') {
+        _ if place.starts_with("in ") => format!("{right} {place}"),
+        Some((namespace, _)) => format!("{right} in namespace {namespace}"),
+        None => right,
     }
 }

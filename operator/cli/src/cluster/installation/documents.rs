@@ -15,7 +15,7 @@ use toolcrib_crds::{
 };
 
 use super::read::why;
-use super::{Facts, Gap, List};
+use super::{Facts, Gap, List, Refusal};
 use crate::cluster::{Scope, Session};
 use crate::failure::Failure;
 
@@ -77,7 +77,7 @@ impl Session {
         };
         match self.ask(api.logs(pod, &params)) {
             Ok(read) => read.map_err(|error| gap(why(error))),
-            Err(late) => Err(gap(late.to_string())),
+            Err(late) => Err(gap(Refusal::Failed(late.to_string()))),
         }
     }
 }
@@ -110,7 +110,10 @@ async fn list(client: &Client, scope: &Scope, resource: &ApiResource) -> List<Va
                 .await
                 .map_err(|error| gap(why(error)))?;
             for object in page.items {
-                found.push(serde_json::to_value(object).map_err(|error| gap(error.to_string()))?);
+                found.push(
+                    serde_json::to_value(object)
+                        .map_err(|error| gap(Refusal::Failed(error.to_string())))?,
+                );
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) if found.len() < MOST => {

@@ -36,9 +36,27 @@ pub use release::{Release, SecretScope};
 /// Why something could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gap {
-    /// What was asked for, such as `list pods in namespace pond`.
+    /// What was asked for: verb, plural, and a name or `in namespace …`, such as
+    /// `list pods in namespace pond`.
     pub question: String,
-    pub why: String,
+    pub why: Refusal,
+}
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The user has no right to ask.
+    Forbidden,
+    Failed(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Refusal::Forbidden => "forbidden",
+            Refusal::Failed(why) => why,
+        })
+    }
 }
 
 /// An answer, unless the user may not ask.

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use toolcrib_compile::{Inputs, ObjectRef, names};
 use toolcrib_crds::Agent;
 
-use super::{Answer, CONTROLLER, Facts, Gap, List, Object, Release, component_of};
+use super::{Answer, CONTROLLER, Facts, Gap, List, Object, Refusal, Release, component_of};
 use crate::args::OperatorArgs;
 use crate::cluster::read::{AT_ONCE, ListItem, pages};
 use crate::cluster::{ReadError, Scope, Session, read_all};
@@ -184,8 +184,11 @@ async fn objects(client: &Client, scope: &Scope, given: &OperatorArgs) -> Answer
     match read {
         Ok(cluster) => Ok(cluster.loaded.inputs),
         Err(ReadError::Api { doing, error }) => Err(gap(doing, why(error))),
-        Err(ReadError::TooMany(over)) => Err(gap(question, over.to_string())),
-        Err(ReadError::NoPolicies(why)) => Err(gap("list clustertoolpolicies".to_owned(), why)),
+        Err(ReadError::TooMany(over)) => Err(gap(question, Refusal::Failed(over.to_string()))),
+        Err(ReadError::NoPolicies(_)) => {
+            let question = "list clustertoolpolicies in all namespaces".to_owned();
+            Err(gap(question, Refusal::Forbidden))
+        }
     }
 }
 
@@ -198,7 +201,7 @@ where
     let objects = items.into_iter().map(|item| {
         item.object.map_err(|why| Gap {
             question: format!("decode {} {}", K::kind(&()), item.key),
-            why,
+            why: Refusal::Failed(why),
         })
     });
     objects.collect()
@@ -222,7 +225,7 @@ where
         all.extend(found.map_err(|error| gap(why(error)))?);
         if all.len() >= MOST {
             let bound = format!("there are {MOST} or more: narrow it with --namespace");
-            return Err(gap(bound));
+            return Err(gap(Refusal::Failed(bound)));
         }
     }
     Ok(all)
@@ -265,9 +268,10 @@ fn answer<T>(read: Result<T, kube::Error>, question: impl FnOnce() -> String) ->
     }
 }
 
-pub(super) fn why(error: kube::Error) -> String {
+pub(super) fn why(error: kube::Error) -> Refusal {
     match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
+        kube::Error::Api(status) if status.code == 403 => Refusal::Forbidden,
+        kube::Error::Api(status) => Refusal::Failed(status.message.clone()),
+        other => Refusal::Failed(other.to_string()),
     }
 }

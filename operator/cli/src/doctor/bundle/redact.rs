@@ -18,14 +18,11 @@ const METADATA: [&str; 9] = [
     "labels",
     "ownerReferences",
 ];
-/// Annotations whose values the operator writes, or which are one word.
-const ANNOTATIONS: [&str; 6] = [
+/// Annotations whose values the operator writes.
+const ANNOTATIONS: [&str; 3] = [
     names::INJECTED_ANNOTATION,
     names::REFRESH_ANNOTATION,
     names::WEBHOOK_PATH_ANNOTATION,
-    names::ENV_ANNOTATION,
-    names::HOSTS_ANNOTATION,
-    names::CERTIFICATES_ANNOTATION,
 ];
 /// Flags of the operator whose values stay. Other values could hold a credential, such as that of a
 /// collector's address.

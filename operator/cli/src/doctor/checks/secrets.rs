@@ -5,7 +5,7 @@
 use toolcrib_bounds::count;
 use toolcrib_compile::{Code, Diagnostic, Inputs, Presence, check_provider, check_surface};
 
-use crate::cluster::installation::{Facts, Gap};
+use crate::cluster::installation::{Facts, Gap, Refusal};
 use crate::doctor::finding::{Check, Finding, Findings};
 
 /// The diagnostics about Secrets. A Secret that the user may not read is a gap, and no diagnostic.
@@ -29,9 +29,9 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let mut known = 0;
     for (secret, presence) in inputs.secrets() {
         match presence {
-            Presence::Unknown(why) => findings.gap(&Gap {
+            Presence::Unknown(_) => findings.gap(&Gap {
                 question: format!("get secrets {secret}"),
-                why: why.clone(),
+                why: Refusal::Forbidden,
             }),
             Presence::Present(_) | Presence::Absent => known += 1,
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use toolcrib_compile::{ObjectRef, Settings, load};
 
 use crate::cluster::Scope;
-use crate::cluster::installation::{CONTROLLER, Facts, Gap, List, Object, Release};
+use crate::cluster::installation::{CONTROLLER, Facts, Gap, List, Object, Refusal, Release};
 
 /// The time of all facts.
 pub const NOW: &str = "2026-11-27T12:00:00Z";
@@ -218,7 +218,7 @@ impl Cluster {
             None => Ok(()),
             Some(_) => Err(Gap {
                 question: question.to_owned(),
-                why: "forbidden".to_owned(),
+                why: Refusal::Forbidden,
             }),
         }
     }

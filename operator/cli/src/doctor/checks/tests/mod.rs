@@ -654,7 +654,13 @@ fn what_may_not_be_read_is_said_with_the_missing_right() {
     check(
         |it| it.forbidden = vec!["leases"],
         &[
-            "leader: NOT CHECKED: could not get leases toolcrib-system/toolcrib-controller: forbidden => ask for `get` on leases toolcrib-system/toolcrib-controller",
+            "leader: NOT CHECKED: you may not get leases toolcrib-system/toolcrib-controller => ask for `get` on leases in namespace toolcrib-system",
+        ],
+    );
+    check(
+        |it| it.forbidden = vec!["customresourcedefinitions"],
+        &[
+            "definitions: NOT CHECKED: you may not get customresourcedefinitions agents.toolcrib.dev, … and 5 more => ask for `get` on customresourcedefinitions",
         ],
     );
     let found = findings(|it| {
