@@ -15,7 +15,8 @@ use toolcrib_crds::{
 };
 
 use super::read::why;
-use super::{Facts, Gap, List, Refusal};
+use super::release::INSTANCE_LABEL;
+use super::{COMPONENT_LABEL, Facts, Gap, List, Refusal};
 use crate::cluster::{Scope, Session};
 use crate::failure::Failure;
 
@@ -59,6 +60,22 @@ impl Session {
                 kind::<Event>(client, &with_system),
             );
             vec![a, b, c, d, e, f, g, h, i]
+        })
+    }
+
+    /// Lists the pods of the operator.
+    pub fn operator_pods(&self, facts: &Facts) -> List<Pod> {
+        let scope = Scope::of(Some(facts.release.namespace.clone()));
+        let labels = format!(
+            "{INSTANCE_LABEL}={},{COMPONENT_LABEL}",
+            facts.release.instance
+        );
+        let listed = self.ask(super::read::list(self.client(), &scope, &labels));
+        listed.unwrap_or_else(|late| {
+            Err(Gap {
+                question: format!("list pods in namespace {}", facts.release.namespace),
+                why: Refusal::Failed(late.to_string()),
+            })
         })
     }
 

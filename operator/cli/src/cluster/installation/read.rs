@@ -193,7 +193,7 @@ async fn objects(client: &Client, scope: &Scope, given: &OperatorArgs) -> Answer
 }
 
 /// Lists a kind of Kubernetes.
-async fn list<K>(client: &Client, scope: &Scope, labels: &str) -> List<K>
+pub(super) async fn list<K>(client: &Client, scope: &Scope, labels: &str) -> List<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {

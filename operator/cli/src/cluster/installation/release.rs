@@ -117,7 +117,7 @@ impl Release {
 }
 
 /// Label with the name of Helm's release.
-const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
+pub const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 //! The files of a bundle, from what was read. Pure.
 
+use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolcrib_bounds::count;
@@ -29,13 +30,15 @@ pub struct Log {
     pub text: Result<String, Gap>,
 }
 
+/// What is read for the bundle alone.
+pub struct Extras {
+    pub documents: Vec<Documents>,
+    pub operator_pods: List<Pod>,
+    pub logs: Vec<Log>,
+}
+
 /// Returns the files, in the order of writing.
-pub fn files(
-    facts: &Facts,
-    documents: &[Documents],
-    findings: &[Finding],
-    logs: &[Log],
-) -> anyhow::Result<Vec<File>> {
+pub fn files(facts: &Facts, more: &Extras, findings: &[Finding]) -> anyhow::Result<Vec<File>> {
     let mut content = Content::default();
     content.add(
         "findings.txt",
@@ -49,8 +52,8 @@ pub fn files(
         "time": facts.now.to_string(),
     });
     content.add("versions.json", "versions and the time", pretty(&versions)?);
-    for documents in documents {
-        content.objects(&documents.kind, &documents.objects)?;
+    for documents in &more.documents {
+        content.objects(&documents.kind, &documents.kind, &documents.objects)?;
     }
     content.typed("Deployment", &facts.deployments)?;
     content.typed("Lease", &list_of(&facts.lease))?;
@@ -76,6 +79,7 @@ pub fn files(
     content.typed("EndpointSlice", &facts.endpoints)?;
     content.typed("ClusterRole", &list_of(&facts.materials))?;
     content.typed("Pod", &facts.pods)?;
+    content.named("operator-pod", "Pod", &more.operator_pods)?;
     content.typed("NetworkPolicy", &facts.network_policies)?;
     let namespaces = facts
         .namespaces
@@ -84,7 +88,7 @@ pub fn files(
     let namespaces: Result<Vec<_>, Gap> = namespaces.collect();
     let namespaces = namespaces.map(|all| all.into_iter().flatten().collect());
     content.typed("Namespace", &namespaces)?;
-    for log in logs {
+    for log in &more.logs {
         let name = format!("logs/{}_{}_{}.log", log.namespace, log.pod, log.container);
         match &log.text {
             Ok(text) => content.add(
@@ -133,8 +137,8 @@ impl Content {
             .push(format!("{name}: could not {}: {}", gap.question, gap.why));
     }
 
-    fn objects(&mut self, kind: &str, objects: &List<Value>) -> anyhow::Result<()> {
-        let name = format!("objects/{}.json", kind.to_lowercase());
+    fn objects(&mut self, name: &str, kind: &str, objects: &List<Value>) -> anyhow::Result<()> {
+        let name = format!("objects/{}.json", name.to_lowercase());
         match objects {
             Err(gap) => self.missing(&name, gap),
             Ok(none) if none.is_empty() => {}
@@ -147,13 +151,22 @@ impl Content {
     }
 
     fn typed<T: Serialize>(&mut self, kind: &str, objects: &List<T>) -> anyhow::Result<()> {
+        self.named(kind, kind, objects)
+    }
+
+    fn named<T: Serialize>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        objects: &List<T>,
+    ) -> anyhow::Result<()> {
         match objects {
             Ok(objects) => {
-                let values: Result<Vec<Value>, _> =
-                    objects.iter().map(serde_json::to_value).collect();
-                self.objects(kind, &Ok(values?))
+                let values = objects.iter().map(serde_json::to_value);
+                let values: Result<Vec<Value>, _> = values.collect();
+                self.objects(name, kind, &Ok(values?))
             }
-            Err(gap) => self.objects(kind, &Err(gap.clone())),
+            Err(gap) => self.objects(name, kind, &Err(gap.clone())),
         }
     }
 
@@ -243,13 +256,20 @@ mod tests {
         let findings = checks::all(&facts);
         let kinds = ["Agent", "Surface", "ToolApproval", "Unheard"];
         let line = format!(r#"{{"kind":"turn","arguments":"{HOSTILE}"}}"#);
-        let logs = [Log {
+        let logs = vec![Log {
             namespace: "pond".into(),
             pod: "otter-1".into(),
             container: "toolcrib-mediator".into(),
             text: Ok(format!("{line}\n{HOSTILE}\n")),
         }];
-        let files = files(&facts, &documents(&cluster, &kinds), &findings, &logs).unwrap();
+        let operator = cluster.objects.iter().filter(|it| it["kind"] == "Pod");
+        let operator = operator.map(|it| serde_json::from_value(it.clone()).unwrap());
+        let more = Extras {
+            documents: documents(&cluster, &kinds),
+            operator_pods: Ok(operator.collect()),
+            logs,
+        };
+        let files = files(&facts, &more, &findings).unwrap();
         for file in &files {
             assert!(
                 !file.text.contains(HOSTILE),
@@ -278,6 +298,7 @@ mod tests {
                 "objects/endpointslice.json",
                 "objects/clusterrole.json",
                 "objects/pod.json",
+                "objects/operator-pod.json",
                 "objects/namespace.json",
                 "logs/pond_otter-1_toolcrib-mediator.log",
             ]
@@ -295,7 +316,12 @@ mod tests {
     fn a_bundle_says_what_could_not_be_read() {
         let mut cluster = Cluster::healthy();
         cluster.forbidden = vec!["leases"];
-        let files = files(&cluster.facts(), &[], &[], &[]).unwrap();
+        let none = Extras {
+            documents: Vec::new(),
+            operator_pods: Ok(Vec::new()),
+            logs: Vec::new(),
+        };
+        let files = files(&cluster.facts(), &none, &[]).unwrap();
         let last = files.last().unwrap();
         assert_eq!(last.name, "missing.txt");
         assert_eq!(

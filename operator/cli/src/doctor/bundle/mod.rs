@@ -16,15 +16,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use toolcrib_compile::names;
 
-use self::content::{File, Log};
+use self::content::{Extras, File, Log};
 use super::finding::Finding;
 use crate::args::DoctorArgs;
 use crate::cluster::Session;
-use crate::cluster::installation::{CONTROLLER, Facts, WEBHOOK};
+use crate::cluster::installation::Facts;
 use crate::failure::Failure;
 use crate::print::plain;
 
-/// Most mediators whose logs are read.
+/// Most logs of the operator, and of mediators.
 const MOST_LOGS: usize = 20;
 /// The folder in the archive.
 const FOLDER: &str = "toolcrib-bundle";
@@ -43,13 +43,16 @@ pub fn write(
             path.display()
         )));
     }
-    let documents = session.documents(facts)?;
-    let logs = if args.logs {
-        logs(session, facts)
-    } else {
-        Vec::new()
+    let operator_pods = session.operator_pods(facts);
+    let more = Extras {
+        documents: session.documents(facts)?,
+        logs: match args.logs {
+            true => logs(session, facts, operator_pods.as_deref().unwrap_or_default()),
+            false => Vec::new(),
+        },
+        operator_pods,
     };
-    let files = content::files(facts, &documents, findings, &logs)?;
+    let files = content::files(facts, &more, findings)?;
     eprint!("\n{}", list(path, &files, args.logs));
     if !args.yes && !agrees()? {
         eprintln!("nothing is written: answer y, or give --yes");
@@ -106,41 +109,32 @@ fn archive(path: &Path, files: &[File]) -> io::Result<()> {
 }
 
 /// The logs of the operator, and of the first mediators.
-fn logs(session: &Session, facts: &Facts) -> Vec<Log> {
-    let mut wanted: Vec<(String, String, &str)> = Vec::new();
-    let endpoints = facts.endpoints.iter().flatten();
-    let targets = endpoints
-        .flat_map(|slice| &slice.endpoints)
-        .filter_map(|it| it.target_ref.as_ref());
-    for target in targets {
-        let pod = target.name.clone().unwrap_or_default();
-        let webhook = format!("{}-{WEBHOOK}-", facts.release.name);
-        let container = if pod.starts_with(&webhook) {
-            WEBHOOK
-        } else {
-            CONTROLLER
-        };
-        wanted.push((facts.release.namespace.clone(), pod, container));
-    }
-    wanted.sort();
-    wanted.dedup();
-    let mediated = |pod: &&Pod| {
+fn logs(session: &Session, facts: &Facts, operator_pods: &[Pod]) -> Vec<Log> {
+    let pods = facts.pods.as_deref().unwrap_or_default();
+    let mediators = pods.iter().filter_map(|pod| {
         let spec = pod.spec.as_ref();
-        let mut containers = spec
+        let containers = spec
             .into_iter()
             .flat_map(|it| it.init_containers.iter().flatten());
-        containers.any(|container| container.name == names::MEDIATOR_CONTAINER)
-    };
-    let pods = facts.pods.iter().flatten().filter(mediated).take(MOST_LOGS);
-    wanted.extend(pods.map(|pod| {
-        let namespace = pod.namespace().unwrap_or_default();
-        (namespace, pod.name_any(), names::MEDIATOR_CONTAINER)
-    }));
-    let read = wanted.into_iter().map(|(namespace, pod, container)| Log {
-        text: session.log(&namespace, &pod, container),
-        container: container.to_owned(),
-        namespace,
-        pod,
+        let mut containers = containers.filter(|it| it.name == names::MEDIATOR_CONTAINER);
+        containers
+            .next()
+            .map(|container| (pod, container.name.clone()))
+    });
+    let operator = operator_pods.iter().flat_map(|pod| {
+        let spec = pod.spec.as_ref();
+        let containers = spec.into_iter().flat_map(|it| &it.containers);
+        containers.map(move |container| (pod, container.name.clone()))
+    });
+    let wanted = operator.take(MOST_LOGS).chain(mediators.take(MOST_LOGS));
+    let read = wanted.map(|(pod, container)| {
+        let (namespace, pod) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        Log {
+            text: session.log(&namespace, &pod, &container),
+            namespace,
+            pod,
+            container,
+        }
     });
     read.collect()
 }
