@@ -7,12 +7,14 @@
 //! [`foreign`].
 //!
 //! Exit codes: 0; 1 if a diagnostic of severity error was printed, or the command failed; 2 for a
-//! wrong command line, or files that cannot be read. `run` exits with the code of its program.
+//! wrong command line, or files that cannot be read; 3 where the help of a verb says so. `run` exits with the
+//! code of its program.
 
 mod args;
 mod authoring;
 mod cluster;
 mod commands;
+mod doctor;
 mod failure;
 #[doc(hidden)]
 pub mod foreign;
@@ -62,6 +64,7 @@ fn answer(verb: Verb) -> Result<ExitCode, Failure> {
         Verb::Approvals(args) => commands::approvals::approvals(&args),
         Verb::Approve(args) => commands::approvals::approve(&args),
         Verb::Deny(args) => commands::approvals::deny(&args),
+        Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Suspend(args) => commands::suspend::suspend(&args),
         Verb::Resume(args) => commands::suspend::resume(&args),
         Verb::Surface(SurfaceVerb::FromOpenapi(args)) => {

@@ -98,7 +98,7 @@ pub fn settings_of(given: &OperatorArgs, controller: &Deployment) -> Result<Sett
 }
 
 /// Reads the arguments `--flag=value` of its containers, as the chart writes them.
-fn flags(controller: &Deployment) -> BTreeMap<String, String> {
+pub fn flags(controller: &Deployment) -> BTreeMap<String, String> {
     let containers: &[Container] = controller
         .spec
         .as_ref()

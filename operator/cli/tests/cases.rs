@@ -62,6 +62,7 @@ fn advice_without_a_cluster_names_flags_of_the_verb() {
         "why r1-1-0",
         "propose otter",
         "propose otter --against objects.yaml",
+        "doctor",
         "suspend otter",
         "resume otter",
         "surface discover pond --in-cluster",

@@ -61,6 +61,8 @@ pub use objects::facts::{
     ConfigMapFacts, PodPort, Presence, SecretFacts, ServiceFacts, credential_value,
 };
 pub use objects::inputs::{Inputs, SyncProof};
+pub use objects::range::Range;
+pub use objects::selector::selector_matches;
 pub use objects::settings::{AgentSelectors, NetworkSettings, Settings, refused_hosts};
 pub use objects::{Key, Keys, List, Objects, Recorder, Unusable};
 pub use queries::allowlist::allowlist;

@@ -82,6 +82,8 @@ pub const MANIFEST_DIGEST_ANNOTATION: &str = "toolcrib.dev/manifest-digest";
 pub const CREDENTIALS_REVISION_ANNOTATION: &str = "toolcrib.dev/credentials-revision";
 /// On the compiled Secret: the Secret key of each reference; names only.
 pub const REFERENCES_ANNOTATION: &str = "toolcrib.dev/references";
+/// On the Secret of the operator's certificates: their names and dates, as JSON. It contains no key.
+pub const CERTIFICATES_ANNOTATION: &str = "toolcrib.dev/certificates";
 /// On an agent's pod: a value that changes when the pod's files have changed, so that the kubelet
 /// refreshes its volumes at once.
 pub const REFRESH_ANNOTATION: &str = "toolcrib.dev/refresh";

@@ -22,8 +22,6 @@ use super::issue::{self, IssueError, Pair};
 use super::path::{self, Configuration, NoRandomness};
 use super::plan::{self, StoredCertificates};
 
-/// The annotation with the certificates' names and dates, as JSON. It contains no key.
-const CERTIFICATES_ANNOTATION: &str = "toolcrib.dev/certificates";
 /// Keys of the Secret. The webhook mounts the first three.
 pub const BUNDLE: &str = "ca.crt";
 pub const WEBHOOK_CERTIFICATE: &str = "tls.crt";
@@ -144,7 +142,7 @@ impl Content {
             .metadata
             .annotations
             .as_ref()
-            .and_then(|annotations| annotations.get(CERTIFICATES_ANNOTATION))
+            .and_then(|annotations| annotations.get(names::CERTIFICATES_ANNOTATION))
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
         let text = |key: &str| {
@@ -286,7 +284,7 @@ async fn write(
         .metadata
         .annotations
         .get_or_insert_default()
-        .insert(CERTIFICATES_ANNOTATION.to_owned(), stored);
+        .insert(names::CERTIFICATES_ANNOTATION.to_owned(), stored);
     secret.data = Some(content.data());
     // Carries the resourceVersion that was read, so newer keys of another leader are not
     // overwritten.
@@ -421,7 +419,7 @@ mod tests {
         Secret {
             metadata: ObjectMeta {
                 annotations: Some(BTreeMap::from([(
-                    CERTIFICATES_ANNOTATION.to_owned(),
+                    names::CERTIFICATES_ANNOTATION.to_owned(),
                     serde_json::to_string(&content.stored).unwrap(),
                 )])),
                 ..ObjectMeta::default()

@@ -82,6 +82,25 @@ approve is enough to deny.
 Exit codes: 0; 1 if the decision does not count, or the operator has not said so; 2 for a wrong
 command line.";
 
+pub const DOCTOR: &str = "\
+Examples:
+  # The installation, and the agents of one namespace
+  kubectl toolcrib doctor -n trading
+
+  # The agents of all namespaces
+  kubectl toolcrib doctor -A
+
+  # A file for a bug report
+  kubectl toolcrib doctor -A --bundle toolcrib.tar
+
+It reads with your own rights, and changes nothing. Each check is a line: OK, or what is wrong and what to do.
+
+The bundle has no Secret, no argument of a call and no token. It has names, and the messages in status and
+events: read it before you give it away.
+
+Exit codes: 0; 1 if something is wrong, or the command failed; 2 for a wrong command line; 3 if nothing is
+wrong and something could not be checked.";
+
 pub const SUSPEND: &str = "\
 Examples:
   # One agent; its users read the reason

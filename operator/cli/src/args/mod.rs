@@ -8,6 +8,7 @@ mod approvals;
 mod audit;
 mod authoring;
 mod discover;
+mod doctor;
 mod examples;
 mod image;
 mod propose;
@@ -24,6 +25,7 @@ pub use approvals::{ApprovalsArgs, DecideArgs};
 pub use audit::{AuditArgs, AuditOutput, AuditQuery, AuditVerb, RecordArgs, VerifyArgs};
 pub use authoring::{FromOpenApiArgs, FromStdioArgs, ImportArgs, SurfaceVerb};
 pub use discover::DiscoverArgs;
+pub use doctor::DoctorArgs;
 pub use image::FromImageArgs;
 pub use propose::{ProposeArgs, ProposeOutput};
 pub use reading::{
@@ -99,6 +101,9 @@ pub enum Verb {
     /// Refuse one exact call of an agent
     #[command(after_help = examples::DENY)]
     Deny(DecideArgs),
+    /// Check the installation and the agents, and say what is wrong and what to do
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(DoctorArgs),
     /// Stop agents at once: every request and running call of theirs is refused
     #[command(after_help = examples::SUSPEND)]
     Suspend(SuspendArgs),

@@ -42,9 +42,9 @@ pub struct OperatorArgs {
 }
 
 /// Set on each argument: `next_help_heading` would hold for all later arguments too.
-const OPERATOR: &str = "Settings of the operator";
+pub(super) const OPERATOR: &str = "Settings of the operator";
 /// Namespace of the operator in the chart's documentation.
-const DEFAULT_OPERATOR: &str = "toolcrib-system";
+pub(super) const DEFAULT_OPERATOR: &str = "toolcrib-system";
 
 /// The files with the objects.
 #[derive(ClapArgs)]

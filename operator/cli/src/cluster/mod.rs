@@ -13,6 +13,7 @@ mod approvals;
 mod connect;
 mod facts;
 mod grants;
+pub mod installation;
 mod logs;
 mod operator;
 mod pods;

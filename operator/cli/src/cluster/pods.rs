@@ -37,7 +37,7 @@ pub async fn list(
             None => Api::all(client.clone()),
         };
         match api.list(&labelled).await {
-            Ok(pods) => all.extend(pods.items.iter().filter_map(facts)),
+            Ok(pods) => all.extend(pods.items.iter().filter_map(PodFacts::of)),
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 notes.insert(format!("pods could not be listed: {}", status.message));
                 return Ok(None);
@@ -51,24 +51,25 @@ pub async fn list(
     Ok(Some(all))
 }
 
-fn facts(pod: &Pod) -> Option<PodFacts> {
-    let namespace = pod.namespace().unwrap_or_default();
-    let agent = pod.labels().get(names::AGENT_LABEL)?;
-    let spec = pod.spec.as_ref();
-    let mut containers = spec
-        .and_then(|spec| spec.init_containers.as_ref())
-        .into_iter()
-        .flatten();
-    let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
-    Some(PodFacts {
-        agent: ObjectRef::new(namespace.clone(), agent.clone()),
-        pod: ObjectRef::new(namespace, pod.name_any()),
-        phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
-        mediated: containers.any(|container| container.name == names::MEDIATOR_CONTAINER),
-    })
-}
-
 impl PodFacts {
+    /// Reads a pod; `None`: it has no agent's label.
+    pub fn of(pod: &Pod) -> Option<Self> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let agent = pod.labels().get(names::AGENT_LABEL)?;
+        let spec = pod.spec.as_ref();
+        let mut containers = spec
+            .and_then(|spec| spec.init_containers.as_ref())
+            .into_iter()
+            .flatten();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+        Some(Self {
+            agent: ObjectRef::new(namespace.clone(), agent.clone()),
+            pod: ObjectRef::new(namespace, pod.name_any()),
+            phase: phase.unwrap_or_else(|| "Unknown".to_owned()),
+            mediated: containers.any(|container| container.name == names::MEDIATOR_CONTAINER),
+        })
+    }
+
     /// Describes whether the pod has loaded the compiled files, by the Agent's status.
     pub fn load_state(&self, agent: Option<&Agent>) -> String {
         if !self.mediated {

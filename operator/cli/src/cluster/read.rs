@@ -16,7 +16,7 @@ use toolcrib_compile::{ObjectRef, Presence};
 use super::ReadError;
 
 /// Limit on parallel requests: a large cluster takes seconds, a small one is not flooded.
-const AT_ONCE: usize = 16;
+pub const AT_ONCE: usize = 16;
 /// Objects per page.
 const PAGE: u32 = 500;
 
@@ -70,7 +70,8 @@ where
 {
     let mut all = Vec::new();
     for namespace in scope.namespaces() {
-        let found = pages(client, namespace).await.map_err(|error| {
+        let found = pages(client, namespace, ListParams::default(), usize::MAX);
+        let found = found.await.map_err(|error| {
             let place = match namespace {
                 Some(namespace) => format!("namespace {namespace}"),
                 None => "all namespaces".to_owned(),
@@ -83,7 +84,13 @@ where
     Ok(all)
 }
 
-async fn pages<K>(client: &Client, namespace: Option<&str>) -> Result<Vec<ListItem<K>>, kube::Error>
+/// Lists objects page by page, and stops at the page that reaches `most` objects.
+pub async fn pages<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    parameters: ListParams,
+    most: usize,
+) -> Result<Vec<ListItem<K>>, kube::Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
@@ -93,7 +100,7 @@ where
         items: Vec<Box<RawValue>>,
     }
     let mut found = Vec::new();
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = parameters.limit(PAGE);
     loop {
         let request = Request::new(K::url_path(&(), namespace))
             .list(&parameters)
@@ -104,6 +111,7 @@ where
             found.push(decode(item.get()).map_err(kube::Error::SerdeError)?);
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(_) if found.len() >= most => return Ok(found),
             Some(token) => parameters = parameters.continue_token(&token),
             None => return Ok(found),
         }

@@ -8,6 +8,7 @@
 
 mod approving;
 mod completing;
+mod doctor;
 mod in_cluster;
 #[path = "../authoring/scripted/mod.rs"]
 mod scripted;
@@ -67,8 +68,12 @@ async fn client() -> Client {
     Client::try_from(config).unwrap()
 }
 
+/// Held while a test defines the kinds, or a kind as an older release had it.
+static DEFINING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Creates the definitions of our kinds, as the chart does.
 async fn define(client: &Client) {
+    let _defining = DEFINING.lock().await;
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in toolcrib_crds::definitions() {
         let name = definition.name_any();

@@ -338,6 +338,11 @@ impl Inputs {
             .map(|((kind, object), reason)| (*kind, object, reason.as_str()))
     }
 
+    /// Returns the Secrets that were read, or could not be.
+    pub fn secrets(&self) -> impl Iterator<Item = (&ObjectRef, &Presence<Arc<SecretFacts>>)> {
+        self.secrets.iter()
+    }
+
     pub fn services(&self) -> impl Iterator<Item = (&ObjectRef, &ServiceFacts)> {
         self.services.iter().map(|(key, facts)| (key, &**facts))
     }

@@ -16,6 +16,7 @@ pub(crate) mod destination;
 pub(crate) mod facts;
 pub(crate) mod grants;
 pub(crate) mod inputs;
+pub(crate) mod range;
 pub(crate) mod selector;
 pub(crate) mod settings;
 

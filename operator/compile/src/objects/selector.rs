@@ -1,4 +1,4 @@
-//! Label selectors over namespaces.
+//! Label selectors over labels of objects, and over namespaces.
 //!
 //! Here: whether a selector matches labels, as the API machinery decides it. Not here: the meaning of
 //! labels that are not known, which differs between consent and restriction.
@@ -19,16 +19,21 @@ pub(crate) fn selects(
     labels: Option<BTreeMap<String, String>>,
 ) -> Option<bool> {
     let mut labels = labels?;
-    let terms = selector.match_expressions.iter().flatten();
-    if !terms
-        .into_iter()
-        .all(|term| OPERATORS.contains(&&*term.operator))
-    {
-        return None;
-    }
     // The API server puts this label on every namespace.
     labels.insert(names::NAMESPACE_NAME_LABEL.to_owned(), namespace.to_owned());
-    Some(matches(selector, &labels))
+    selector_matches(selector, &labels)
+}
+
+/// Returns whether the selector matches an object with these labels. `None`: the selector has an
+/// operator of a later API.
+pub fn selector_matches(
+    selector: &LabelSelector,
+    labels: &BTreeMap<String, String>,
+) -> Option<bool> {
+    let mut terms = selector.match_expressions.iter().flatten();
+    terms
+        .all(|term| OPERATORS.contains(&&*term.operator))
+        .then(|| matches(selector, labels))
 }
 
 /// Matches as the API machinery does: all terms must hold; an empty selector matches all.

@@ -3,8 +3,6 @@
 //!
 //! Invariant: the API server accepts every rule returned here.
 
-use std::net::IpAddr;
-
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort,
 };
@@ -13,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use toolcrib_crds::{EgressPeer, EgressPort, EgressProtocol, EgressRule, IpBlock};
 
 use crate::diagnostics::finding::Finding;
+use crate::objects::range::Range;
 use crate::{Code, names};
 
 /// Converts a rule to the Kubernetes type. The finding's field is relative to the rule.
@@ -63,10 +62,10 @@ fn peer(written: &EgressPeer) -> Result<NetworkPolicyPeer, Finding> {
 }
 
 fn block(written: &IpBlock) -> Result<IPBlock, Finding> {
-    let outer = range(&written.cidr).map_err(|message| invalid("ipBlock.cidr", message))?;
+    let outer = Range::parse(&written.cidr).map_err(|message| invalid("ipBlock.cidr", message))?;
     for (index, except) in written.except.iter().enumerate() {
         let field = format!("ipBlock.except[{index}]");
-        let inner = range(except).map_err(|message| invalid(&field, message))?;
+        let inner = Range::parse(except).map_err(|message| invalid(&field, message))?;
         if !inner.is_strictly_in(&outer) {
             let message = format!(
                 "{except} is not a part of {}: remove it, or correct one of the two",
@@ -108,38 +107,6 @@ fn port(written: &EgressPort) -> Result<NetworkPolicyPort, Finding> {
 fn invalid(field: &str, message: impl Into<String>) -> Finding {
     let message = format!("{}; the rule opens nothing", message.into());
     Finding::new(field, Code::InvalidValue, message)
-}
-
-struct Range {
-    /// Left-aligned in 128 bits.
-    bits: u128,
-    prefix: u8,
-    v4: bool,
-}
-
-impl Range {
-    fn is_strictly_in(&self, outer: &Range) -> bool {
-        let mask = u128::MAX
-            .checked_shl(128 - u32::from(outer.prefix))
-            .unwrap_or(0);
-        self.v4 == outer.v4 && self.prefix > outer.prefix && self.bits & mask == outer.bits & mask
-    }
-}
-
-fn range(text: &str) -> Result<Range, String> {
-    let wrong = || format!("{text:?} is not a range: write it like 10.1.0.0/16 or fd00::/8");
-    let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    let digits = !prefix.is_empty() && prefix.chars().all(|c| c.is_ascii_digit());
-    let prefix: u8 = prefix.parse().ok().filter(|_| digits).ok_or_else(wrong)?;
-    let (bits, v4) = match address {
-        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, true),
-        IpAddr::V6(address) => (address.to_bits(), false),
-    };
-    if prefix > if v4 { 32 } else { 128 } {
-        return Err(wrong());
-    }
-    Ok(Range { bits, prefix, v4 })
 }
 
 fn check_selector(selector: &LabelSelector) -> Result<(), String> {
