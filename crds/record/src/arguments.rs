@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use toolcrib_manifest::RawJson;
 
 use crate::line::{Line, TraceCall};
+use crate::rules::RulesLine;
 
 /// The value in place of arguments and results, as JSON.
 pub const REMOVED: &str = r#""[not exported]""#;
@@ -35,10 +36,21 @@ impl Line<'_> {
                     round.tool_calls.iter_mut().for_each(remove_of_call);
                 }
             }
+            Line::Rules(line) => line.rules = Cow::Owned(without_pins(line)),
             Line::Start(_) | Line::ModelCall(_) | Line::Decision(_) | Line::Gap(_) => {}
         }
         self
     }
+}
+
+/// The rules without the values of pinned arguments; none if this release cannot read them.
+fn without_pins(line: &RulesLine<'_>) -> RawJson {
+    let mut rules = line.read().unwrap_or_default();
+    for value in rules.iter_mut().flat_map(|rule| rule.pin.values_mut()) {
+        *value = removed();
+    }
+    let text = serde_json::to_string(&rules).expect("texts and raw JSON always serialize");
+    RawJson::from_text(text).expect("it is JSON")
 }
 
 fn remove_of_call(call: &mut TraceCall) {
@@ -82,6 +94,16 @@ mod tests {
     }
 
     const WHO: &str = r#""agent_id":"otter","namespace":"pond","pod":"otter-0","timestamp":"2026-11-27T08:00:00Z""#;
+
+    #[test]
+    fn values_of_pinned_arguments_are_removed_from_rules() {
+        let rules = |pin: &str| {
+            format!(
+                r#"{{"kind":"rules","namespace":"pond","agent":"otter","pod":"otter-0","timestamp":"2026-11-27T08:00:00Z","name":"bank.pay","rules":[{{"digest":"r1:a","grant":{{"name":"g","namespace":"pond"}},"pin":{{"iban":{pin}}}}}]}}"#
+            )
+        };
+        check(&rules(r#""DE00""#), &rules(REMOVED));
+    }
 
     #[test]
     fn arguments_and_results_are_removed_and_codes_remain() {

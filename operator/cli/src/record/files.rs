@@ -1,4 +1,4 @@
-//! The record in files and on standard input.
+//! Files and standard input, line by line: those of a record, and others.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,11 +9,28 @@ use super::otlp::{RecordLine, lines_of};
 use crate::failure::Failure;
 
 /// Calls `each` with the source's name and each line of the record in its files, which can be the
-/// mediator's or a collector's; `-` is standard input. Returns the
-/// number of lines that were too long to read.
+/// mediator's or a collector's; `-` is standard input. Returns the number of lines that were too long
+/// to read.
 pub fn read_files(
     paths: &[PathBuf],
     mut each: impl FnMut(&str, RecordLine<'_>) -> Result<(), Failure>,
+) -> Result<u64, Failure> {
+    read_lines(paths, |name, text| {
+        let mut outcome = Ok(());
+        lines_of(text, |line| {
+            if outcome.is_ok() {
+                outcome = each(name, line);
+            }
+        });
+        outcome
+    })
+}
+
+/// Calls `each` with the source's name and each line of its files; `-` is standard input. Returns the
+/// number of lines that were too long to read.
+pub fn read_lines(
+    paths: &[PathBuf],
+    mut each: impl FnMut(&str, &[u8]) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
     let mut too_long = 0;
     for path in paths {
@@ -34,17 +51,15 @@ pub fn read_files(
 fn read(
     name: &str,
     mut source: impl Read,
-    each: &mut impl FnMut(&str, RecordLine<'_>) -> Result<(), Failure>,
+    each: &mut impl FnMut(&str, &[u8]) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
     let mut splitter = Splitter::default();
     let mut chunk = vec![0; 256 * 1024];
     let mut outcome = Ok(());
     let mut line = |text: &[u8]| {
-        lines_of(text, |line| {
-            if outcome.is_ok() {
-                outcome = each(name, line);
-            }
-        });
+        if outcome.is_ok() {
+            outcome = each(name, text);
+        }
     };
     loop {
         match source.read(&mut chunk) {

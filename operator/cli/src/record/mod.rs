@@ -15,7 +15,7 @@ mod source;
 pub use call::{Call, Entry, Outcome, Request};
 pub use calls::{Joiner, Reach, Statistics};
 pub use connection::FailedConnection;
-pub use files::read_files;
+pub use files::{read_files, read_lines};
 pub use lines::Splitter;
 pub use otlp::RecordLine;
 pub use source::{read, remarks};

@@ -8,7 +8,7 @@ use toolcrib_compile::{Kind, ObjectRef};
 use toolcrib_crds::GROUP;
 
 use crate::failure::Failure;
-use crate::record::read_files;
+use crate::record::read_lines;
 
 /// A write, by the user whom the API server authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -73,7 +73,7 @@ pub(super) fn last_write(
     let when: Option<Timestamp> = when.parse().ok();
     let mut last: Option<(Timestamp, UserWrite)> = None;
     let (mut events, mut lines) = (0_usize, 0_usize);
-    read_files(logs, |_, line| {
+    read_lines(logs, |_, line| {
         if line.trim_ascii().is_empty() {
             return Ok(());
         }

@@ -240,7 +240,7 @@ mod tests {
             assert!(rule(dns).is_ok());
         }
         for text in &settings.cluster_ranges {
-            assert!(range(text).is_ok(), "{text}");
+            assert!(Range::parse(text).is_ok(), "{text}");
         }
     }
 }
