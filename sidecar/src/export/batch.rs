@@ -51,8 +51,12 @@ impl Batch {
     ) -> io::Result<Option<Batch>> {
         let (mut records, mut bytes, mut read) = (Vec::new(), 0, 0);
         while records.len() < MOST_LINES && bytes < ENOUGH_BYTES && read < MOST_READ {
-            let Some(line) = files.next_line()? else {
-                break;
+            let line = match files.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(error) if records.is_empty() => return Err(error),
+                // The lines that were read are sent; the next batch meets the error again.
+                Err(_) => break,
             };
             read += 1;
             match ExportedLine::of(&line, arguments) {

@@ -72,21 +72,33 @@ impl RecordFiles {
     }
 
     fn keep(&mut self, older: Option<u64>, newer: Option<u64>) -> io::Result<()> {
-        let mut before = std::mem::take(&mut self.open);
-        for (name, inode) in [(ROTATED_NAME, older), (FILE_NAME, newer)] {
-            let Some(inode) = inode else { continue };
-            let known = before.iter().position(|it| it.identity.inode == inode);
-            let file = match known {
-                Some(at) => Some(before.remove(at)),
+        let names = [(ROTATED_NAME, older), (FILE_NAME, newer)];
+        let named = || {
+            names
+                .into_iter()
+                .filter_map(|(name, inode)| Some((name, inode?)))
+        };
+        // What can fail comes first, so that an error leaves the open files as they are.
+        for (name, inode) in named() {
+            if self.open.iter().all(|it| it.identity.inode != inode) {
+                let file = RecordFile::open(&self.dir.join(name))?;
                 // A name can lead to another file by now, which the next look sees.
-                None => {
-                    RecordFile::open(&self.dir.join(name))?.filter(|it| it.identity.inode == inode)
-                }
-            };
-            self.open.extend(file);
+                self.open
+                    .extend(file.filter(|it| it.identity.inode == inode));
+            }
         }
-        for removed in before.iter_mut().filter(|it| !it.is_done) {
-            self.count_rest(removed)?;
+        let mut before = std::mem::take(&mut self.open);
+        for (_, inode) in named() {
+            let known = before.iter().position(|it| it.identity.inode == inode);
+            self.open.extend(known.map(|at| before.remove(at)));
+        }
+        for mut removed in before.into_iter().filter(|it| !it.is_done) {
+            if let Err(error) = self.count_rest(&mut removed) {
+                tracing::error!(
+                    error = error.to_string(),
+                    "lines of a removed file of the record not counted"
+                );
+            }
         }
         Ok(())
     }

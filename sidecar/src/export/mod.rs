@@ -175,7 +175,8 @@ impl Export {
             let read = self.on_files(move |files| {
                 files.look()?;
                 let batch = Batch::read(files, &source, arguments)?;
-                Ok((batch, files.left()?))
+                // Without a figure the lag is that of this batch: its lines must not be lost for it.
+                Ok((batch, files.left().unwrap_or_default()))
             });
             match read.await {
                 Ok((Some(batch), left)) => {

@@ -14,7 +14,7 @@ const SMALL: u64 = 64 * 1024;
 async fn with_drop_rotation_goes_on_and_the_lost_lines_are_counted() {
     let rig = Rig::start(SMALL, None).await;
     rig.flushed().await;
-    rig.collector.from_now_on(Verdict::Status(503));
+    rig.collector.usually(Verdict::Status(503));
     let before = rig.collector.requests();
     rig.line(1000);
     rig.collector.asked(before + 1).await;
@@ -22,7 +22,7 @@ async fn with_drop_rotation_goes_on_and_the_lost_lines_are_counted() {
         rig.line(1000);
     }
     rig.history.ready().unwrap();
-    rig.collector.from_now_on(Verdict::Take);
+    rig.collector.usually(Verdict::Take);
     rig.flushed().await;
     let lost = rig.count(LOST);
     let taken = rig.places().len() as u64;
@@ -41,7 +41,7 @@ async fn with_drop_rotation_goes_on_and_the_lost_lines_are_counted() {
 async fn with_refuse_rotation_waits_and_each_line_arrives() {
     let rig = Rig::start(SMALL, Some(Arc::default())).await;
     rig.flushed().await;
-    rig.collector.from_now_on(Verdict::Status(503));
+    rig.collector.usually(Verdict::Status(503));
     let mut written = 1;
     while rig.history.ready().is_ok() {
         rig.line(1000);
@@ -60,7 +60,7 @@ async fn with_refuse_rotation_waits_and_each_line_arrives() {
     assert!(intent.is_err());
     let model_call = rig.history.model_call(br#"{"kind":"model_call"}"#.to_vec());
     assert!(model_call.is_err());
-    rig.collector.from_now_on(Verdict::Take);
+    rig.collector.usually(Verdict::Take);
     until("room", || rig.history.ready().ok()).await;
     rig.history.turn(turn(10)).unwrap();
     written += 1;
@@ -76,7 +76,7 @@ async fn with_refuse_rotation_waits_and_each_line_arrives() {
 #[tokio::test]
 async fn with_refuse_a_request_is_refused_with_a_reason_and_served_later() {
     let collector = Collector::start().await;
-    collector.from_now_on(Verdict::Status(503));
+    collector.usually(Verdict::Status(503));
     let flags = [
         "--otlp-endpoint",
         &collector.url(),
@@ -98,7 +98,7 @@ async fn with_refuse_a_request_is_refused_with_a_reason_and_served_later() {
     };
     assert!(refused.contains("record_unavailable"), "{refused}");
     assert!(refused.contains("OpenTelemetry Collector"), "{refused}");
-    collector.from_now_on(Verdict::Take);
+    collector.usually(Verdict::Take);
     until("room", || world.server.app.history.ready().ok()).await;
     world.chat().await;
 }

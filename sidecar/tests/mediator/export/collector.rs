@@ -70,7 +70,7 @@ async fn a_refusal_is_final_only_if_it_judges_the_lines() {
     ] {
         let rig = Rig::start(RECORD, None).await;
         rig.flushed().await;
-        rig.collector.from_now_on(Verdict::Status(status));
+        rig.collector.usually(Verdict::Status(status));
         let before = rig.collector.requests();
         for _ in 0..10 {
             rig.line(10);
@@ -79,7 +79,7 @@ async fn a_refusal_is_final_only_if_it_judges_the_lines() {
         if taken == 1 {
             rig.counts(REJECTED, 10).await;
         }
-        rig.collector.from_now_on(Verdict::Take);
+        rig.collector.usually(Verdict::Take);
         rig.flushed().await;
         assert_eq!(rig.places().len(), taken, "{status}");
         assert_eq!(rig.count(SENT), taken as u64, "{status}");

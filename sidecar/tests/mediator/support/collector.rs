@@ -101,7 +101,7 @@ impl Collector {
     }
 
     /// Decides about all further requests.
-    pub fn from_now_on(&self, verdict: Verdict) {
+    pub fn usually(&self, verdict: Verdict) {
         *self.state.usual.lock().unwrap() = verdict;
     }
 
