@@ -1,6 +1,6 @@
 //! The chart's Grafana dashboards: each query names metrics, labels and values that the programs have.
 //!
-//! Not here: the meaning of the queries, which Prometheus evaluates (`e2e/tests/governed/boards.rs`).
+//! Not here: the meaning of the queries, which Prometheus evaluates (`e2e/tests/governed/boards`).
 
 use std::collections::BTreeSet;
 

@@ -9,6 +9,7 @@
 
 mod admission;
 mod approvals;
+mod boards;
 mod claw;
 mod ending;
 mod limits;
