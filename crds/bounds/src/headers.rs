@@ -115,6 +115,19 @@ pub fn may_be_credential(name: &str) -> bool {
     }
 }
 
+/// Returns true if a Surface may choose a header of this name for a value of the mediator's: it is a
+/// header's name, and not reserved.
+pub fn may_be_chosen(name: &str) -> bool {
+    is_name(name) && reserved(name).is_none()
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
 /// A name, or a prefix with `*`, in a list of headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderPattern(String);
@@ -125,11 +138,7 @@ impl HeaderPattern {
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let name = text.strip_suffix('*').unwrap_or(&text);
-        let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-        (is_name && reserved(name).is_none()).then_some(Self(text))
+        may_be_chosen(name).then_some(Self(text))
     }
 
     pub fn as_str(&self) -> &str {
@@ -211,6 +220,27 @@ mod tests {
             "via",
         ] {
             assert!(!may_be_credential(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn reserved_headers_and_other_texts_cannot_be_chosen() {
+        for name in ["Idempotency-Key", "idempotency_key", "X-Request-Id"] {
+            assert!(may_be_chosen(name), "{name}");
+        }
+        for name in [
+            "",
+            "-key",
+            "key*",
+            "a b",
+            "a:",
+            "a\r\nb",
+            "é",
+            "Authorization",
+            "Content-Length",
+            "X-Claw-ID",
+        ] {
+            assert!(!may_be_chosen(name), "{name:?}");
         }
     }
 

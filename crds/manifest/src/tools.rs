@@ -163,6 +163,10 @@ pub struct Execution {
     /// Wraps the body: `{"<body_key>": {arguments}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_key: Option<String>,
+    /// HTTP: name of the header by whose value the service recognizes a repeated call. A reader that
+    /// does not know it sends no such header, and repeats no call because of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_header: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<HttpMethod>,
     /// Path template with `{placeholders}`; for MCP the server's path.

@@ -106,6 +106,11 @@ pub struct IntentLine<'a> {
     /// Id of this attempt: `REQUEST_ID-ROUND-INDEX`. The call in the `turn` line has the same one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<Cow<'a, str>>,
+    /// Value of the tool's `idempotencyHeader`, by which its service recognizes a repeated call: the
+    /// `call_id` of the first attempt with these arguments in the turn. Omitted if the tool names no
+    /// such header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<Cow<'a, str>>,
     /// The identity that services see: the agent's name, or the pod's with `identity: Pod`.
     pub agent_id: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -289,6 +294,14 @@ pub struct TraceCall {
     /// Id of this attempt: `REQUEST_ID-ROUND-INDEX`. Set when the line is written.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub call_id: String,
+    /// Round and index of the attempt whose id is the idempotency key.
+    #[serde(skip)]
+    pub first_attempt: Option<(u32, usize)>,
+    /// Value of the tool's `idempotencyHeader`, by which its service recognizes a repeated call: the
+    /// `call_id` of the first attempt with these arguments in the turn. Omitted if the tool names no
+    /// such header, or the call was refused. Set when the line is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
     pub name: String,
     /// For the metrics: true if `name` is the canonical name of a tool that the files have or had,
     /// not a name that a model invented.

@@ -92,7 +92,7 @@ fn requests() -> String {
             .find(|tool| tool.name == format!("orders.{name}"))
             .unwrap();
         let arguments = RawJson::from_text(arguments.to_owned()).unwrap();
-        let request = http_call(tool, &arguments, "clerk").unwrap();
+        let request = http_call(tool, &arguments, "clerk", None).unwrap();
         let body = request.body.map_or_else(
             || "none".to_owned(),
             |body| format!("`{}`", String::from_utf8(body).unwrap()),

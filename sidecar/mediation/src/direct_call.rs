@@ -75,7 +75,7 @@ impl DirectCall {
 
     /// Returns the call to dispatch at `now`, once. `None` if it is answered already.
     pub fn start(&mut self, now: Duration) -> Option<ManagedCall> {
-        self.0.start(now)
+        self.0.start(now, None)
     }
 
     /// `allowed_by`: the rule by which the dispatch was permitted ([`crate::LiveTool::allowed_by`]).
@@ -95,7 +95,10 @@ impl DirectCall {
             allowed_by,
             latency,
         };
-        self.0.finish(finish, max_bytes);
+        // Also if the service recognizes repetitions: the runner's next call has another key.
+        let tool = self.0.tool.as_ref();
+        let repeatable = tool.is_some_and(|it| it.is_repeatable());
+        self.0.finish(finish, repeatable, max_bytes);
     }
 
     /// Notes, before the call is cut short, that it still waits for its approval.

@@ -22,7 +22,12 @@ fn tool(method: &str, path: &str, more: Value) -> Tool {
 }
 
 fn call(tool: &Tool, arguments: &str) -> Result<HttpCall, ToolFailure> {
-    http_call(tool, &RawJson::from_text(arguments).unwrap(), "otter")
+    http_call(
+        tool,
+        &RawJson::from_text(arguments).unwrap(),
+        "otter",
+        Some("r-1-0"),
+    )
 }
 
 fn check(method: &str, path: &str, more: Value, arguments: &str, target: &str, body: Option<&str>) {
@@ -145,5 +150,18 @@ fn every_other_value_is_encoded_once_into_one_segment() {
         assert_eq!(decoded, value);
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~%".contains(&b);
         assert!(segment.bytes().all(plain), "{segment}");
+    }
+}
+
+#[test]
+fn a_call_has_the_header_by_which_its_service_recognizes_a_repetition() {
+    let without = call(&tool("POST", "/d", json!({})), "{}").unwrap();
+    assert_eq!(without.idempotency, None);
+    let tool = |header: &str| tool("POST", "/d", json!({"idempotency_header": header}));
+    let sent = call(&tool("Idempotency-Key"), "{}").unwrap().idempotency;
+    assert_eq!(sent, Some(("Idempotency-Key".into(), "r-1-0".into())));
+    for header in ["Authorization", "content-length", "X-Claw-ID", "a b", ""] {
+        let refused = call(&tool(header), "{}").unwrap_err();
+        assert_eq!(refused.code, ResultCode::UnsupportedTool, "{header:?}");
     }
 }

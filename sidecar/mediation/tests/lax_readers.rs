@@ -50,7 +50,7 @@ fn sent(tools: &ToolsFile, arguments: &str) -> Result<ManagedCall, (String, Stri
 
 fn over_http(tools: &ToolsFile, arguments: &str) -> Result<HttpCall, (String, String)> {
     let call = sent(tools, arguments)?;
-    Ok(http_call(&tools.tools[0], call.arguments(), call.claw_id()).unwrap())
+    Ok(http_call(&tools.tools[0], call.arguments(), call.claw_id(), None).unwrap())
 }
 
 /// Folds a name like Go's `foldName`.

@@ -60,6 +60,7 @@ pub fn intent<'a>(
     Line::Intent(IntentLine {
         request_id: who.request_id.into(),
         call_id: Some(call.id().in_request(who.request_id).into()),
+        idempotency_key: call.idempotency_key(who.request_id).map(Into::into),
         agent_id: who.agent_id.into(),
         namespace: Some(who.namespace.into()),
         pod: who.pod.into(),

@@ -138,7 +138,11 @@ pub fn finish(app: &App, request: RequestSummary<'_>, mut end: RequestEnd<'_>) {
                 round: *round,
                 index: call.index,
             };
-            call.call_id = id.in_request(&request.caller.request_id);
+            let request_id = &request.caller.request_id;
+            call.call_id = id.in_request(request_id);
+            let first = call.first_attempt;
+            let first = first.map(|(round, index)| CallId { round, index });
+            call.idempotency_key = first.map(|first| first.in_request(request_id));
         }
     }
     let lines = lines(app, request, &end, duration);

@@ -123,6 +123,7 @@ async fn run(
     let scrubber = app.current.scrubber();
     let timestamp = Timestamp::now().to_string();
     let used = approval.as_ref().map(TakenApproval::line);
+    let idempotency_key = call.idempotency_key(&caller.request_id);
     let line = intent(caller.who(), timestamp, call, live.allowed_by(), used);
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
     let line = scrubber.scrubbed_json(escaped(line.into())).into_owned();
@@ -135,6 +136,7 @@ async fn run(
     let context = ToolContext {
         arguments: call.arguments(),
         claw_id: call.claw_id(),
+        idempotency_key: idempotency_key.as_deref(),
         timeout,
         max_result: usize::try_from(max_result).unwrap_or(usize::MAX),
         // The client of the tool's own tier: a ReadOnly tool gets no client that can write.

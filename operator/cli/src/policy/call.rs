@@ -334,7 +334,7 @@ fn request(live: &LiveTool, call: &ManagedCall) -> Result<SentRequest, ToolFailu
             body: serde_json::from_str(call.arguments().get()).ok(),
         });
     }
-    let http = http_call(live.tool(), call.arguments(), call.claw_id())?;
+    let http = http_call(live.tool(), call.arguments(), call.claw_id(), None)?;
     let url = target(&execution.base_url, &http.path_and_query).ok_or_else(|| {
         ToolFailure::new(
             toolcrib_mediation::ResultCode::UnsupportedTool,

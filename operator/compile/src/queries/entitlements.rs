@@ -228,6 +228,7 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
         path: _,
         body,
         body_key,
+        idempotency_header,
         tool_name: _,
         auth,
     } = execution;
@@ -269,6 +270,7 @@ fn tool_facts(tool: &Tool, service: Option<&ServiceSettings>) -> Facts {
     );
     optional("body", body.map(|_| "json".to_owned()));
     optional("bodyKey", body_key.clone());
+    optional("idempotencyHeader", idempotency_header.clone());
     optional("credential", auth.as_ref().map(credential));
     // Mediators of this release know the limits, which are facts of their own.
     let is_known = |name: &&String| names::TOOL_REQUIREMENTS.contains(&name.as_str());

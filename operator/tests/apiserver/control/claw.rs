@@ -144,7 +144,7 @@ impl Mediator {
             panic!("{verb} has no token")
         };
         let arguments = RawJson::from_text(arguments.to_string()).unwrap();
-        let call = http_call(tool, &arguments, "auditor.pond").unwrap();
+        let call = http_call(tool, &arguments, "auditor.pond", None).unwrap();
         assert_eq!(call.body, None);
         let request = self
             .http

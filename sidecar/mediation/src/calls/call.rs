@@ -31,6 +31,9 @@ impl CallId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedCall {
     pub(crate) id: CallId,
+    /// The attempt whose id is the idempotency key: this one, or the one that it repeats. `None`: the
+    /// tool's service recognizes no repetition.
+    pub(crate) first_attempt: Option<CallId>,
     pub(crate) name: String,
     pub(crate) arguments: RawJson,
     pub(crate) service: String,
@@ -80,6 +83,7 @@ impl ManagedCall {
         })?;
         Ok(Self {
             id,
+            first_attempt: tool.recognizes_repetitions().then_some(id),
             name: tool.name().to_string(),
             arguments,
             service: tool.tool.execution.service.clone(),
@@ -96,6 +100,13 @@ impl ManagedCall {
 
     pub fn id(&self) -> CallId {
         self.id
+    }
+
+    /// The key by which the tool's service recognizes a repetition of this call, if it does: the id of
+    /// the first attempt in the record.
+    pub fn idempotency_key(&self, request_id: &str) -> Option<String> {
+        let first = self.first_attempt?;
+        Some(first.in_request(request_id))
     }
 
     /// Canonical name, `surface.tool`.

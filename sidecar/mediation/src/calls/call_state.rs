@@ -8,7 +8,7 @@ use toolcrib_bounds::json::{nests_within, numbers};
 use toolcrib_dialect::json;
 use toolcrib_manifest::RawJson;
 
-use crate::calls::call::ManagedCall;
+use crate::calls::call::{CallId, ManagedCall};
 use crate::calls::connection::ConnectionFailure;
 use crate::calls::outcome::{Certainty, ToolOutcome, error_result};
 use crate::calls::trace::{DuplicateOf, TraceCall};
@@ -57,6 +57,8 @@ pub(crate) struct CallResult {
     /// The call satisfies a `tool_choice` that forces a call.
     pub(crate) made: bool,
     pub(crate) success: bool,
+    /// The attempt whose id was sent as the idempotency key.
+    pub(crate) first_attempt: Option<CallId>,
     pub(crate) duplicate: Option<DuplicateOf>,
     pub(crate) connection: Option<ConnectionFailure>,
     pub(crate) display: Option<Display>,
@@ -70,6 +72,7 @@ impl CallResult {
             executed: false,
             made,
             success: false,
+            first_attempt: None,
             duplicate: None,
             connection: None,
             display: None,
@@ -85,12 +88,14 @@ impl CallState {
         self.phase = CallPhase::Waiting(call);
     }
 
-    /// Returns the call to dispatch, if it still waits.
-    pub(crate) fn start(&mut self, now: Duration) -> Option<ManagedCall> {
+    /// Returns the call to dispatch, if it still waits. `repeats`: the attempt that it repeats, as far as
+    /// its service recognizes repetitions.
+    pub(crate) fn start(&mut self, now: Duration, repeats: Option<CallId>) -> Option<ManagedCall> {
         let CallPhase::Waiting(call) = &self.phase else {
             return None;
         };
-        let call = call.clone();
+        let mut call = call.clone();
+        call.first_attempt = call.first_attempt.map(|own| repeats.unwrap_or(own));
         self.phase = CallPhase::Running(call.clone(), now);
         Some(call)
     }
@@ -102,8 +107,22 @@ impl CallState {
         }
     }
 
-    /// Stores the outcome of a running call.
-    pub(crate) fn finish(&mut self, finish: CallFinish<'_>, max_bytes: usize) -> Certainty {
+    /// The attempt whose id the service got as the idempotency key, as far as is known.
+    fn keyed_by(&self) -> Option<CallId> {
+        match &self.phase {
+            CallPhase::Running(call, _) => call.first_attempt,
+            CallPhase::Waiting(_) | CallPhase::Answered(_) => None,
+        }
+    }
+
+    /// Stores the outcome of a running call. `repeatable`: the same call, made again, has no further
+    /// effect.
+    pub(crate) fn finish(
+        &mut self,
+        finish: CallFinish<'_>,
+        repeatable: bool,
+        max_bytes: usize,
+    ) -> Certainty {
         let CallFinish {
             outcome,
             display,
@@ -112,13 +131,14 @@ impl CallState {
         } = finish;
         let certainty = outcome.certainty();
         self.allowed_by = allowed_by;
-        let repeatable = self.tool.as_ref().is_some_and(|it| it.is_repeatable());
+        let first_attempt = self.keyed_by();
         self.phase = CallPhase::Answered(CallResult {
             result: outcome.result(&self.name, repeatable, max_bytes),
             latency,
             executed: certainty.is_sent(),
             made: true,
             success: outcome.is_success(),
+            first_attempt: first_attempt.filter(|_| certainty != Certainty::NeverRan),
             duplicate: None,
             connection: outcome.connection().cloned(),
             display,
@@ -138,6 +158,7 @@ impl CallState {
         self.phase = CallPhase::Answered(CallResult {
             latency: began.map_or(Duration::ZERO, |since| now.saturating_sub(*since)),
             executed: began.is_some(),
+            first_attempt: self.keyed_by(),
             ..CallResult::rejected(error_result(code, message, None, None), false)
         });
     }
@@ -164,6 +185,8 @@ impl CallState {
         Some(TraceCall {
             index: self.index,
             call_id: String::new(),
+            first_attempt: answered.first_attempt.map(|id| (id.round, id.index)),
+            idempotency_key: None,
             name: self.name.clone(),
             compiled: self.compiled,
             arguments: self.arguments.clone(),

@@ -4,6 +4,7 @@
 //! that a server could read as path syntax is refused, never repaired.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use toolcrib_bounds::headers::may_be_chosen;
 use toolcrib_dialect::json::{self, Change, Object};
 use toolcrib_manifest::names::CLAW_ID;
 use toolcrib_manifest::{BodyKind, Execution, HttpMethod, RawJson, Tool, Transport};
@@ -20,6 +21,8 @@ pub struct HttpCall {
     pub body: Option<Vec<u8>>,
     /// Value of `X-Claw-ID`, which is informational and authenticates nothing.
     pub claw_id: String,
+    /// Name and value of the header by which the service recognizes a repeated call.
+    pub idempotency: Option<(String, String)>,
 }
 
 /// Every character except RFC 3986's unreserved ones.
@@ -30,8 +33,14 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// Returns the request for a call with these arguments (as executed, see
-/// [`crate::ManagedCall::arguments`]). Errors: a path cannot carry a value.
-pub fn http_call(tool: &Tool, arguments: &RawJson, claw_id: &str) -> Result<HttpCall, ToolFailure> {
+/// [`crate::ManagedCall::arguments`]) and this key ([`crate::ManagedCall::idempotency_key`]). Errors: a
+/// path cannot carry a value; the tool's `idempotency_header` is one that only the mediator sets.
+pub fn http_call(
+    tool: &Tool,
+    arguments: &RawJson,
+    claw_id: &str,
+    idempotency_key: Option<&str>,
+) -> Result<HttpCall, ToolFailure> {
     let execution = &tool.execution;
     let refuse = |message: String| {
         ToolFailure::new(
@@ -89,7 +98,25 @@ pub fn http_call(tool: &Tool, arguments: &RawJson, claw_id: &str) -> Result<Http
         path_and_query,
         body,
         claw_id: claw_id.to_string(),
+        idempotency: idempotency(tool, idempotency_key)?,
     })
+}
+
+/// Returns the header of the key, if the tool names one. The compiler refuses reserved names; files
+/// written by hand may have them.
+fn idempotency(tool: &Tool, key: Option<&str>) -> Result<Option<(String, String)>, ToolFailure> {
+    let header = tool.execution.idempotency_header.as_deref();
+    let Some((header, key)) = header.zip(key) else {
+        return Ok(None);
+    };
+    if !may_be_chosen(header) {
+        return Err(ToolFailure::new(
+            ResultCode::UnsupportedTool,
+            Certainty::NeverRan,
+            format!("{} names a header that it cannot choose", tool.name),
+        ));
+    }
+    Ok(Some((header.to_string(), key.to_string())))
 }
 
 /// Returns the HTTP method of `tool`. Errors: the tool is called over MCP, or its entry names no

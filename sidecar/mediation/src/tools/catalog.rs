@@ -230,6 +230,13 @@ impl CatalogTool {
         self.annotations.idempotent || self.is_read_only()
     }
 
+    /// Returns true if the tool's service recognizes a repeated call by a key, so that the call has an
+    /// effect once however often it is sent.
+    pub fn recognizes_repetitions(&self) -> bool {
+        let execution = &self.tool.execution;
+        execution.transport.is_http() && execution.idempotency_header.is_some()
+    }
+
     /// Checks a result's structured content against the reviewed output schema.
     pub fn check_output(&self, structured: Option<&str>) -> Result<(), OutputMismatch> {
         let Some(schema) = &self.output_schema else {

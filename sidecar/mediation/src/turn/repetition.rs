@@ -1,13 +1,13 @@
-//! Repetition detection: the calls that ran in this turn.
+//! Repetition detection: the calls that ran in this turn, and the keys of those that are sent again.
 
 use std::collections::HashMap;
 
 use toolcrib_dialect::json;
-use toolcrib_manifest::Annotations;
 
-use crate::calls::call::ManagedCall;
+use crate::calls::call::{CallId, ManagedCall};
 use crate::calls::outcome::Certainty;
 use crate::calls::trace::DuplicateOf;
+use crate::tools::catalog::CatalogTool;
 
 /// Executed calls by canonical name and canonical arguments.
 #[derive(Debug, Default)]
@@ -24,6 +24,9 @@ struct ExecutedCall {
     round: u32,
     certainty: Certainty,
     repeated: u32,
+    /// The first attempt since the last one that ran for certain, `None` after that one: a polling tool
+    /// that is called again after a success wants a new answer.
+    first_attempt: Option<CallId>,
 }
 
 impl Key {
@@ -38,12 +41,15 @@ impl Key {
 
 impl Repetitions {
     /// Returns `Some` if the call ran already and must not run again.
-    pub(super) fn duplicate(&mut self, key: &Key, annotations: Annotations) -> Option<DuplicateOf> {
+    pub(super) fn duplicate(&mut self, key: &Key, tool: &CatalogTool) -> Option<DuplicateOf> {
+        let annotations = tool.annotations;
         let executed = self.calls.get_mut(key)?;
         let may_run = match executed.certainty {
             Certainty::NeverRan | Certainty::Unreached | Certainty::Transient => true,
             // A second read does no harm.
-            Certainty::Unclear => annotations.idempotent || annotations.read_only,
+            Certainty::Unclear => {
+                annotations.idempotent || annotations.read_only || tool.recognizes_repetitions()
+            }
             Certainty::Ran => false,
         };
         if may_run || annotations.polling {
@@ -56,17 +62,32 @@ impl Repetitions {
         })
     }
 
+    /// Returns the attempt that a call with this key repeats.
+    pub(super) fn first_attempt(&self, key: &Key) -> Option<CallId> {
+        self.calls.get(key)?.first_attempt
+    }
+
     /// Records an execution. The most certain outcome counts, so a later failure never hides that
     /// the call had an effect; of equally certain ones, the latest counts.
-    pub(super) fn executed(&mut self, key: Key, round: u32, certainty: Certainty) {
+    pub(super) fn executed(&mut self, key: Key, id: CallId, certainty: Certainty) {
         let entry = self.calls.entry(key).or_insert(ExecutedCall {
-            round,
+            round: id.round,
             certainty,
             repeated: 0,
+            first_attempt: None,
         });
         if rank(certainty) >= rank(entry.certainty) {
             entry.certainty = certainty;
-            entry.round = round;
+            entry.round = id.round;
+        }
+        match certainty {
+            Certainty::Ran => entry.first_attempt = None,
+            Certainty::NeverRan
+            | Certainty::Unreached
+            | Certainty::Transient
+            | Certainty::Unclear => {
+                entry.first_attempt.get_or_insert(id);
+            }
         }
     }
 }

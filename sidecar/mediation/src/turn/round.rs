@@ -214,15 +214,15 @@ impl Round {
             if keys.contains(&key) {
                 break;
             }
-            let annotations = state.tool.as_ref().map(|tool| tool.annotations);
-            if let Some(duplicate) = repetitions.duplicate(&key, annotations.unwrap_or_default()) {
+            let tool = state.tool.as_deref();
+            if let Some(duplicate) = tool.and_then(|tool| repetitions.duplicate(&key, tool)) {
                 let mut answered =
                     CallResult::rejected(duplicate_result(&state.name, duplicate), true);
                 answered.duplicate = Some(duplicate);
                 state.phase = CallPhase::Answered(answered);
                 continue;
             }
-            group.extend(state.start(now));
+            group.extend(state.start(now, repetitions.first_attempt(&key)));
             keys.push(key);
             if !state.parallel_safe() {
                 break;
@@ -250,9 +250,12 @@ impl Round {
             CallPhase::Running(call, _) => Key::of(call),
             CallPhase::Waiting(_) | CallPhase::Answered(_) => return false,
         };
-        let certainty = state.finish(finish, max_bytes);
+        // The next call of this turn with the same arguments has the same key.
+        let tool = state.tool.as_ref();
+        let repeatable = tool.is_some_and(|it| it.is_repeatable() || it.recognizes_repetitions());
+        let certainty = state.finish(finish, repeatable, max_bytes);
         if certainty != Certainty::NeverRan {
-            repetitions.executed(key, self.number, certainty);
+            repetitions.executed(key, id, certainty);
         }
         true
     }

@@ -101,7 +101,7 @@ fn claw_id_fills_the_path_even_if_the_schema_omits_it() {
             config.presented = PresentedTools::new(&authority, &config.request, NOW);
             let replies = vec![reply(&[("pond__depth", said)], ""), reply(&[], "end")];
             let run = run(config, replies, |call| {
-                let call = http_call(&file.tools[0], call.arguments(), call.claw_id());
+                let call = http_call(&file.tools[0], call.arguments(), call.claw_id(), None);
                 assert_eq!(call.unwrap().path_and_query, "/of/otter?at=1");
                 responded(200, "1")
             });

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod errors;
+mod idempotency;
 mod limits;
 mod names;
 mod order;

@@ -12,7 +12,14 @@ use crate::outbound::tools::{Tool, ToolContext, ToolResult};
 
 impl GrantedTool {
     fn prepare<'a>(&self, context: ToolContext<'a>) -> Result<PreparedCall<'a>, ToolFailure> {
-        let call = || http_call(self.entry(), context.arguments, context.claw_id);
+        let call = || {
+            http_call(
+                self.entry(),
+                context.arguments,
+                context.claw_id,
+                context.idempotency_key,
+            )
+        };
         match self.access() {
             Access::Read(operation) => {
                 let client = context.client.read();

@@ -3,7 +3,7 @@
 //! Invariants: destination and method come from the manifest alone; no redirect is
 //! followed; nothing is sent twice.
 
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 use toolcrib_manifest::HttpMethod;
 use toolcrib_mediation::{Certainty, HttpCall, ResultCode, ToolBody, ToolFailure, target};
@@ -125,6 +125,13 @@ fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {
     let claw_id = HeaderValue::from_str(&call.claw_id)
         .map_err(|_| "the agent's identity has characters that a header cannot contain")?;
     headers.insert(CLAW_ID, claw_id);
+    if let Some((name, key)) = &call.idempotency {
+        let name = HeaderName::from_bytes(name.as_bytes());
+        let (Ok(name), Ok(key)) = (name, HeaderValue::from_str(key)) else {
+            return Err("its idempotency header cannot be sent");
+        };
+        headers.insert(name, key);
+    }
     Ok(headers)
 }
 

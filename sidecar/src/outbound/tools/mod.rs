@@ -59,6 +59,8 @@ pub struct ToolContext<'a> {
     pub arguments: &'a RawJson,
     /// The identity towards the tool's service.
     pub claw_id: &'a str,
+    /// The key by which the tool's service recognizes a repetition, if it does.
+    pub idempotency_key: Option<&'a str>,
     /// Timeout for connect, headers and body together.
     pub timeout: Duration,
     /// Most bytes of a result that the model may see.

@@ -3,6 +3,7 @@
 mod arguments;
 mod feeds;
 mod hostile;
+mod idempotency;
 mod mcp;
 mod mcp_hostile;
 mod mcp_sessions;

@@ -36,6 +36,7 @@ async fn execute(world: &World, tool: &str, tier: Tier) -> Result<ToolResult, To
         )
         .unwrap();
     let context = ToolContext {
+        idempotency_key: None,
         arguments: call.arguments(),
         claw_id: call.claw_id(),
         timeout: Duration::from_secs(15),

@@ -79,6 +79,7 @@ pub(super) fn execution(
         path: None,
         body: None,
         body_key: None,
+        idempotency_header: None,
         tool_name: None,
         auth: credential.auth.clone(),
     };
