@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use toolcrib_bounds::listed;
 
-use crate::cluster::installation::{Gap, Refusal};
+use crate::cluster::installation::{Facts, Gap, Refusal};
 
 /// A subject that is checked. Findings are printed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -105,6 +105,15 @@ impl Findings {
 
     pub fn error(&mut self, message: impl Into<String>, cure: impl Into<String>) {
         self.push(Level::Error, message.into(), cure.into());
+    }
+
+    /// Reports an object of the chart that does not exist. Without the controller's Deployment its name
+    /// is a guess, so nothing is known of it.
+    pub fn absent(&mut self, facts: &Facts, message: impl Into<String>, cure: impl Into<String>) {
+        match &facts.deployments {
+            Ok(_) => self.error(message, cure),
+            Err(gap) => self.gap(gap),
+        }
     }
 
     pub fn warning(&mut self, message: impl Into<String>, cure: impl Into<String>) {

@@ -269,9 +269,11 @@ fn answer<T>(read: Result<T, kube::Error>, question: impl FnOnce() -> String) ->
 }
 
 pub(super) fn why(error: kube::Error) -> Refusal {
-    match error {
-        kube::Error::Api(status) if status.code == 403 => Refusal::Forbidden,
-        kube::Error::Api(status) => Refusal::Failed(status.message.clone()),
-        other => Refusal::Failed(other.to_string()),
+    let kube::Error::Api(status) = &error else {
+        return Refusal::Failed(error.to_string());
+    };
+    match status.code {
+        403 => Refusal::Forbidden,
+        _ => Refusal::Failed(status.message.clone()),
     }
 }

@@ -93,7 +93,8 @@ fn served(facts: &Facts, findings: &mut Findings) -> Option<Timestamp> {
     let metadata = match &facts.certificates {
         Ok(Some(metadata)) => metadata,
         Ok(None) => {
-            findings.error(
+            findings.absent(
+                facts,
                 format!("Secret {namespace}/{name} does not exist, so webhook and link have no certificate"),
                 format!("install it again, empty: {}", facts.release.upgrade()),
             );

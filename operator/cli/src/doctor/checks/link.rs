@@ -20,7 +20,8 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let (namespace, service) = (&facts.release.namespace, &facts.release.link_service);
     match &facts.endpoints {
         Err(gap) => findings.gap(gap),
-        Ok(slices) if ready(slices, service).is_empty() => findings.error(
+        Ok(slices) if ready(slices, service).is_empty() => findings.absent(
+            facts,
             format!("Service {namespace}/{service} has no ready pod: mediators report nothing, and hear of no revocation"),
             format!("look whether a controller leads, which labels its own pod for this Service: `kubectl get pods -n {namespace} -L {}`", names::LEADER_LABEL),
         ),

@@ -88,7 +88,8 @@ pub fn leader(facts: &Facts) -> Vec<Finding> {
     let lease = match &facts.lease {
         Ok(Some(lease)) => lease.spec.clone().unwrap_or_default(),
         Ok(None) => {
-            findings.error(
+            findings.absent(
+                facts,
                 format!("Lease {namespace}/{name} does not exist: {effect}"),
                 look,
             );

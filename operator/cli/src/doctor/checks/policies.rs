@@ -88,7 +88,8 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             Condition::Hints => format!("install it again: {upgrade} --set hints.enabled=true"),
         };
         let Some(policy) = policies.iter().find(|it| it.name_any() == name) else {
-            findings.error(
+            findings.absent(
+                facts,
                 format!("ValidatingAdmissionPolicy {name} does not exist: {effect}"),
                 install,
             );

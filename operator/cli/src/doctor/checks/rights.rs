@@ -33,7 +33,8 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let release = &facts.release;
     let role = release.materials();
     match &facts.materials {
-        Ok(None) => findings.error(
+        Ok(None) => findings.absent(
+            facts,
             format!("ClusterRole {role} does not exist, so the controller has no right to any agent's Secrets"),
             format!("install it again: {}", release.upgrade()),
         ),

@@ -92,7 +92,8 @@ fn existing<'a, T>(
     let name = &facts.release.name;
     match object {
         Ok(Some(found)) => return Some(found),
-        Ok(None) => findings.error(
+        Ok(None) => findings.absent(
+            facts,
             format!("{kind} {name} does not exist: {effect}"),
             format!("install it again: {}", facts.release.upgrade()),
         ),
