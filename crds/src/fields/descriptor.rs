@@ -136,7 +136,7 @@ const TOOL: &[Key] = &[
     object(
         "http",
         "Object: the HTTP request that carries out a call. Left out: the tool is called over MCP. The \
-         model never sees it. Keys for headers, cookies and hosts are refused.",
+         model never sees it. Other keys for headers, cookies and hosts are refused.",
         HTTP,
     ),
     object(
@@ -168,6 +168,13 @@ const HTTP: &[Key] = &[
     key(
         "body_key",
         "Text: wraps the body. The arguments become the value of this key, the only one of the body.",
+    ),
+    key(
+        "idempotencyHeader",
+        "Text: the header by whose value the service recognizes a repeated call, such as \
+         Idempotency-Key. The mediator gives it a value. A repetition in the same turn is then sent with \
+         the same value where it is otherwise refused, since the first call may have run. Names of \
+         headers for framing, routing, identity or authentication are refused.",
     ),
 ];
 

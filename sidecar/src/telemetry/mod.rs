@@ -195,9 +195,12 @@ impl StepGuard {
             if let StepKind::Tool { display, .. } = &mut opened.step.what {
                 *display = said;
             }
-            opened.step.error = failure_code(outcome).map(|code| match code {
-                ResultCode::Http(status) => status.to_string(),
-                code => code.to_string(),
+            opened.step.error = failure_code(outcome).map(|code| {
+                if let ResultCode::Http(status) = code {
+                    status.to_string()
+                } else {
+                    code.to_string()
+                }
             });
         }
     }
@@ -228,9 +231,10 @@ pub fn failure_code(outcome: &ToolOutcome) -> Option<ResultCode> {
 }
 
 fn error_type(error: &ModelError) -> String {
-    match error {
-        ModelError::Http(failure) => failure.status.to_string(),
-        other => error_word(other).to_string(),
+    if let ModelError::Http(failure) = error {
+        failure.status.to_string()
+    } else {
+        error_word(error).to_string()
     }
 }
 

@@ -57,6 +57,9 @@ pub struct SentRequest {
     pub url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
+    /// The header by which the service recognizes a repetition. Each call has another value of it.
+    #[serde(rename = "idempotencyHeader", skip_serializing_if = "Option::is_none")]
+    pub idempotency_header: Option<String>,
 }
 
 /// The call of a model.
@@ -332,6 +335,7 @@ fn request(live: &LiveTool, call: &ManagedCall) -> Result<SentRequest, ToolFailu
             method: "MCP".to_owned(),
             url: format!("{}{path}", execution.base_url),
             body: serde_json::from_str(call.arguments().get()).ok(),
+            idempotency_header: None,
         });
     }
     let http = http_call(live.tool(), call.arguments(), call.claw_id(), None)?;
@@ -348,5 +352,6 @@ fn request(live: &LiveTool, call: &ManagedCall) -> Result<SentRequest, ToolFailu
         body: http
             .body
             .and_then(|body| serde_json::from_slice(&body).ok()),
+        idempotency_header: execution.idempotency_header.clone(),
     })
 }

@@ -182,7 +182,7 @@ codes! {
 
     /// A tool would set a header or a parameter that decides identity or framing.
     HeaderMappingRefused: Error, Spec,
-    cause "A descriptor maps arguments to something like `Authorization`, `Host` or `X-Claw-Id`, or `headerName` is such a header. What the model says must not choose them."
+    cause "A descriptor maps arguments to something like `Authorization`, `Host` or `X-Claw-Id`, or `headerName` or `idempotencyHeader` is such a header. What the model says must not choose them."
     cure "Remove the mapping; credentials belong to the Surface's `auth`."
 
     /// A tool's inputSchema is not a JSON Schema that can be used.

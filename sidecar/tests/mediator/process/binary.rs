@@ -511,9 +511,9 @@ async fn a_fresh_process_exposes_exactly_the_documented_metrics() {
     let listed: BTreeSet<_> = page
         .lines()
         .filter_map(|line| {
-            let mut cells = line.strip_prefix("| `toolcrib_")?.split(" | ");
+            let mut cells = line.strip_prefix("| `")?.split(" | ");
             let name = cells.next()?.trim_end_matches('`');
-            Some((format!("toolcrib_{name}"), cells.next()?.to_string()))
+            Some((name.to_string(), cells.next()?.to_string()))
         })
         .collect();
     assert!(listed.len() > 20, "{listed:?}");

@@ -1,6 +1,6 @@
 //! How calls reach a surface: its address and the agent's credential there, and the form of each call.
 
-use toolcrib_manifest::{Execution, Transport};
+use toolcrib_manifest::{Auth, Execution, Transport};
 
 use crate::compile::credential::{self, Credential, CredentialError};
 use crate::compile::reach::Reach;
@@ -84,13 +84,30 @@ pub(super) fn execution(
         auth: credential.auth.clone(),
     };
     match &described.http {
-        Some(http) => Ok(Execution {
-            method: Some(http.method),
-            path: Some(http.path.clone()),
-            body: http.body,
-            body_key: http.body_key.clone(),
-            ..base
-        }),
+        Some(http) => {
+            let header = http.idempotency_header.as_deref();
+            if let (
+                Some(header),
+                Some(Auth::Header {
+                    header: credential, ..
+                }),
+            ) = (header, &base.auth)
+                && header.eq_ignore_ascii_case(credential)
+            {
+                let field = format!("{}.http.idempotencyHeader", described.field);
+                let message = "is the header of the Surface's credential: name another header";
+                let finding = Finding::new(field, Code::HeaderMappingRefused, message);
+                return Err(reach.resolved.in_descriptor(&finding));
+            }
+            Ok(Execution {
+                method: Some(http.method),
+                path: Some(http.path.clone()),
+                body: http.body,
+                body_key: http.body_key.clone(),
+                idempotency_header: http.idempotency_header.clone(),
+                ..base
+            })
+        }
         None => {
             let path = reach.resolved.mcp_transport(described)?;
             Ok(Execution {

@@ -2,12 +2,13 @@
 //!
 //! Not here: making the call.
 //!
-//! Invariant: no mapping sets a header or parameter that decides identity or framing.
+//! Invariant: no mapping sets a header or parameter that decides identity or framing. The only header
+//! that it may name gets a value of the mediator's.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolcrib_bounds::headers;
+use toolcrib_bounds::{cut, headers};
 use toolcrib_manifest::{BodyKind, HttpMethod};
 
 use super::members::missing;
@@ -23,13 +24,18 @@ pub(crate) struct HttpCall {
     pub path: String,
     pub body: Option<BodyKind>,
     pub body_key: Option<String>,
+    /// The header by which the service recognizes a repeated call.
+    pub idempotency_header: Option<String>,
 }
 
 /// The mapping as written: members by name.
 type Http = BTreeMap<String, Value>;
 
 /// The keys of a mapping.
-const KEYS: [&str; 4] = ["method", "path", "body", "body_key"];
+const KEYS: [&str; 5] = ["method", "path", "body", "body_key", "idempotencyHeader"];
+
+/// Longest name of a header, as of `Surface.spec.auth.headerName`.
+const MAX_HEADER: usize = 128;
 
 /// Reads a mapping. Fields of its error are relative to `http`, those of `warnings` to the tool.
 pub(super) fn http_call(
@@ -43,11 +49,13 @@ pub(super) fn http_call(
     warnings.extend(other_placeholder(&path));
     let body = body(http)?;
     let body_key = body_key(http, method, body)?;
+    let idempotency_header = idempotency_header(http)?;
     Ok(HttpCall {
         method,
         path,
         body,
         body_key,
+        idempotency_header,
     })
 }
 
@@ -64,7 +72,13 @@ fn refuse_headers(http: &Http, warnings: &mut Vec<Finding>) -> Result<(), Findin
                 return Err(Finding::new(
                     key,
                     Code::HeaderMappingRefused,
-                    "is refused: headers are chosen by the mediator alone; credentials belong to the Surface's auth: remove it",
+                    format!(
+                        "is refused: headers are chosen by the mediator alone; credentials belong to the Surface's auth: {}",
+                        match suggestions.nearest(key, KEYS) {
+                            Some(meant) => format!("did you mean {meant}?"),
+                            None => "remove it".to_owned(),
+                        }
+                    ),
                 ));
             }
             key => warnings.push(Finding::new(
@@ -186,6 +200,24 @@ fn body_key(
         }
     }
     Ok(body_key)
+}
+
+fn idempotency_header(http: &Http) -> Result<Option<String>, Finding> {
+    const KEY: &str = "idempotencyHeader";
+    let Some(name) = text(http, KEY)? else {
+        return Ok(None);
+    };
+    if name.len() > MAX_HEADER || !headers::may_be_chosen(name) {
+        return Err(Finding::new(
+            KEY,
+            Code::HeaderMappingRefused,
+            format!(
+                "{:?} is refused: name a header that decides no framing, identity or authentication, such as Idempotency-Key",
+                cut(name, MAX_HEADER)
+            ),
+        ));
+    }
+    Ok(Some(name.to_owned()))
 }
 
 /// Names of headers that are also common names of arguments. They are allowed, since a mapping
