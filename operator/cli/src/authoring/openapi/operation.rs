@@ -1,9 +1,9 @@
 //! Converts one operation to a tool, or gives the reason why it cannot be one.
 //!
 //! The mediator sends arguments in the path's placeholders, and all other arguments either in the
-//! query (GET, HEAD, DELETE) or in the JSON body. A model never sets headers or cookies. An
-//! operation that needs another place is left out. One that only *may* have an argument there
-//! loses that argument, with a remark.
+//! query (GET, HEAD, DELETE) or in the JSON body. A model never sets headers or cookies; the mediator
+//! sets the value of an idempotency key. An operation that needs another place is left out. One that
+//! only *may* have an argument there loses that argument, with a remark.
 
 use std::collections::BTreeSet;
 
@@ -16,6 +16,8 @@ use super::{Remarks, names};
 
 /// Longest description, in characters: every request carries it to the model.
 const MAX_DESCRIPTION: usize = 1024;
+/// Headers that services use as idempotency keys, in lower case.
+const IDEMPOTENCY_HEADERS: [&str; 2] = ["idempotency-key", "x-idempotency-key"];
 /// Placeholder for the agent's identity, known to the compiler and the mediator.
 const CLAW_ID: &str = "claw_id";
 
@@ -46,6 +48,7 @@ pub fn tool(
         properties: Map::new(),
         required: BTreeSet::new(),
         additional: None,
+        idempotency_header: None,
     };
     let mut path = format!("{path_prefix}{}", operation.path);
     let mut body_key = None;
@@ -61,6 +64,9 @@ pub fn tool(
     }
     if let Some(key) = body_key {
         http["body_key"] = key.into();
+    }
+    if let Some(header) = input.idempotency_header.take() {
+        http["idempotencyHeader"] = header.into();
     }
     let mut tool = json!({
         "description": description(operation, &place, remarks),
@@ -123,6 +129,8 @@ struct Input<'a> {
     properties: Map<String, Value>,
     required: BTreeSet<String>,
     additional: Option<Value>,
+    /// The header by which the service recognizes a repeated call.
+    idempotency_header: Option<String>,
 }
 
 impl Input<'_> {
@@ -230,6 +238,10 @@ impl Input<'_> {
                 if ["accept", "content-type", "authorization"]
                     .contains(&name.to_ascii_lowercase().as_str()) =>
             {
+                Ok(())
+            }
+            ("header", _) if IDEMPOTENCY_HEADERS.contains(&name.to_ascii_lowercase().as_str()) => {
+                self.idempotency_header = Some(name.to_owned());
                 Ok(())
             }
             ("query", ArgumentPlace::Query) if !names::is_property(name) => lost(
