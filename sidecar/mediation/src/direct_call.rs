@@ -42,6 +42,7 @@ impl DirectCall {
             tool: None,
             arguments: as_json(arguments),
             allowed_by: None,
+            first_attempt: None,
             phase: CallPhase::Answered(CallResult::rejected(String::new(), false)),
         };
         match presented.resolve(name) {

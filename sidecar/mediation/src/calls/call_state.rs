@@ -28,6 +28,8 @@ pub(crate) struct CallState {
     pub(crate) arguments: RawJson,
     /// The rule that allowed the call: at its dispatch, or before, when it was read.
     pub(crate) allowed_by: Option<AllowedBy>,
+    /// The attempt whose id the service got as the idempotency key, as far as is known.
+    pub(crate) first_attempt: Option<CallId>,
     pub(crate) phase: CallPhase,
 }
 
@@ -57,8 +59,6 @@ pub(crate) struct CallResult {
     /// The call satisfies a `tool_choice` that forces a call.
     pub(crate) made: bool,
     pub(crate) success: bool,
-    /// The attempt whose id was sent as the idempotency key.
-    pub(crate) first_attempt: Option<CallId>,
     pub(crate) duplicate: Option<DuplicateOf>,
     pub(crate) connection: Option<ConnectionFailure>,
     pub(crate) display: Option<Display>,
@@ -72,7 +72,6 @@ impl CallResult {
             executed: false,
             made,
             success: false,
-            first_attempt: None,
             duplicate: None,
             connection: None,
             display: None,
@@ -107,7 +106,7 @@ impl CallState {
         }
     }
 
-    /// The attempt whose id the service got as the idempotency key, as far as is known.
+    /// The attempt whose id the service gets as the idempotency key.
     fn keyed_by(&self) -> Option<CallId> {
         match &self.phase {
             CallPhase::Running(call, _) => call.first_attempt,
@@ -131,14 +130,14 @@ impl CallState {
         } = finish;
         let certainty = outcome.certainty();
         self.allowed_by = allowed_by;
-        let first_attempt = self.keyed_by();
+        let keyed_by = self.keyed_by();
+        self.first_attempt = keyed_by.filter(|_| certainty != Certainty::NeverRan);
         self.phase = CallPhase::Answered(CallResult {
             result: outcome.result(&self.name, repeatable, max_bytes),
             latency,
             executed: certainty.is_sent(),
             made: true,
             success: outcome.is_success(),
-            first_attempt: first_attempt.filter(|_| certainty != Certainty::NeverRan),
             duplicate: None,
             connection: outcome.connection().cloned(),
             display,
@@ -148,6 +147,7 @@ impl CallState {
 
     /// Ends the call if it has no result yet.
     pub(crate) fn cut_short(&mut self, code: ResultCode, now: Duration) {
+        let keyed_by = self.keyed_by();
         let (began, message) = match &self.phase {
             CallPhase::Answered(_) => return,
             CallPhase::Running(_, since) => {
@@ -158,9 +158,9 @@ impl CallState {
         self.phase = CallPhase::Answered(CallResult {
             latency: began.map_or(Duration::ZERO, |since| now.saturating_sub(*since)),
             executed: began.is_some(),
-            first_attempt: self.keyed_by(),
             ..CallResult::rejected(error_result(code, message, None, None), false)
         });
+        self.first_attempt = keyed_by;
     }
 
     pub(crate) fn parallel_safe(&self) -> bool {
@@ -185,7 +185,7 @@ impl CallState {
         Some(TraceCall {
             index: self.index,
             call_id: String::new(),
-            first_attempt: answered.first_attempt.map(|id| (id.round, id.index)),
+            first_attempt: self.first_attempt.map(|id| (id.round, id.index)),
             idempotency_key: None,
             name: self.name.clone(),
             compiled: self.compiled,

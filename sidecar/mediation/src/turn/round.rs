@@ -144,6 +144,7 @@ impl Turn {
             tool,
             arguments: written,
             allowed_by: None,
+            first_attempt: None,
             phase: CallPhase::Answered(CallResult::rejected(String::new(), false)),
         };
         let executable = match (order, mediator_call.tool) {
@@ -357,6 +358,7 @@ fn runner_call_state(reply: &Reply, call: &RunnerCall, order: Option<ResultCode>
         tool: None,
         arguments: as_json(&reply.calls()[call.index].arguments),
         allowed_by: None,
+        first_attempt: None,
         phase: CallPhase::Answered(CallResult::rejected(order_result(code), false)),
     }
 }
