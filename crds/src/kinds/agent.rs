@@ -444,6 +444,7 @@ pub struct RecordHeadStatus {
     /// Name of the pod.
     #[schemars(length(max = 253))]
     pub pod: String,
+    /// Uid of the pod.
     #[schemars(length(max = 64))]
     pub pod_uid: String,
     /// Id of the chain: each process of the mediator begins one.
