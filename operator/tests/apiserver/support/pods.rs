@@ -68,12 +68,6 @@ pub async fn token(harness: &Harness, pod: &Pod, audience: &str) -> String {
         .token
 }
 
-/// Sends a report of the pod's mediator with this usage, and waits until it is accepted.
-pub async fn report(harness: &Harness, pod: &Pod, agent: &str, usage: Value) {
-    let body = json!({"epoch": "e", "version": "0", "usage": usage});
-    answered(harness, pod, agent, body).await;
-}
-
 /// Sends a report of the pod's mediator until it is accepted; returns the answer.
 pub async fn answered(harness: &Harness, pod: &Pod, agent: &str, report: Value) -> Value {
     let files = harness.files(agent, "its files", |_| true).await;
