@@ -148,9 +148,11 @@ mod tests {
 
     fn due(rules: &mut WrittenRules) -> Vec<String> {
         let lines = rules.take_due("otter-0", None);
-        let line = |line: &Vec<u8>| match Line::parse(line).unwrap() {
-            Line::Rules(line) => format!("{} {}", line.name, line.rules.get()),
-            other => panic!("{other:?}"),
+        let line = |line: &Vec<u8>| {
+            let Ok(Line::Rules(line)) = Line::parse(line) else {
+                panic!("{line:?}");
+            };
+            format!("{} {}", line.name, line.rules.get())
         };
         lines.iter().map(line).collect()
     }

@@ -99,14 +99,13 @@ impl Session {
         let request = requests(&key.namespace).get(&key.name, &GetParams::default());
         let object = self.agent_request(request, format!("get Agent {key}"))?;
         let mut object = object.ok_or_else(|| self.no_agent(key))?;
-        match object["status"]["record"].take() {
-            Value::Null => Ok(Vec::new()),
-            heads => serde_json::from_value(heads).map_err(|error| {
+        let heads: Option<Vec<RecordHeadStatus>> =
+            serde_json::from_value(object["status"]["record"].take()).map_err(|error| {
                 failed(format_args!(
                     "status.record of Agent {key} cannot be read: {error}: use a command line of the operator's release"
                 ))
-            }),
-        }
+            })?;
+        Ok(heads.unwrap_or_default())
     }
 
     /// The error about an Agent that does not exist. Suggests a name if Agents may be listed.

@@ -11,11 +11,12 @@ use super::{ReadError, Session};
 use crate::failure::Failure;
 
 impl Session {
-    /// Returns the `metadata.managedFields` of a ToolGrant or of ToolDefaults; null if it has none.
+    /// Returns the `metadata.managedFields` of a ToolGrant, or of ToolDefaults by that kind; null if it has
+    /// none.
     pub fn managed_fields(&self, kind: Kind, key: &ObjectRef) -> Result<Value, Failure> {
-        let path = match kind {
-            Kind::ToolDefaults => ToolDefaults::url_path(&(), Some(&key.namespace)),
-            _ => ToolGrant::url_path(&(), Some(&key.namespace)),
+        let path = match kind == Kind::ToolDefaults {
+            true => ToolDefaults::url_path(&(), Some(&key.namespace)),
+            false => ToolGrant::url_path(&(), Some(&key.namespace)),
         };
         let read = async {
             let request = Request::new(path)

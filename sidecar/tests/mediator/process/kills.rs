@@ -83,6 +83,11 @@ async fn load(client: reqwest::Client, listen: String) -> usize {
     }
 }
 
+fn symbol_of(arguments: &str) -> String {
+    let arguments: Value = serde_json::from_str(arguments).unwrap();
+    arguments["symbol"].as_str().unwrap().to_owned()
+}
+
 /// A number for each kill, spread over the requests of some turns.
 fn requests_before(kill: u64) -> u64 {
     // Knuth's multiplicative hash.
@@ -156,20 +161,14 @@ async fn a_mediator_that_is_killed_under_load_loses_no_call_of_its_record() {
 
     let (mut intents, mut done, mut turns) = (BTreeSet::new(), BTreeSet::new(), 0);
     for line in record.split(|byte| *byte == b'\n') {
-        match Line::parse(line) {
-            Ok(Line::Intent(line)) => {
-                let arguments: Value = serde_json::from_str(line.arguments.get()).unwrap();
-                intents.insert(arguments["symbol"].as_str().unwrap().to_owned());
-            }
-            Ok(Line::Turn(line)) => {
-                turns += 1;
-                let calls = line.tool_trace.iter().flat_map(|round| &round.tool_calls);
-                for call in calls.filter(|call| call.executed) {
-                    let arguments: Value = serde_json::from_str(call.arguments.get()).unwrap();
-                    done.insert(arguments["symbol"].as_str().unwrap().to_owned());
-                }
-            }
-            _ => {}
+        let line = Line::parse(line);
+        if let Ok(Line::Intent(line)) = &line {
+            intents.insert(symbol_of(line.arguments.get()));
+        } else if let Ok(Line::Turn(line)) = &line {
+            turns += 1;
+            let calls = line.tool_trace.iter().flat_map(|round| &round.tool_calls);
+            let calls = calls.filter(|call| call.executed);
+            done.extend(calls.map(|call| symbol_of(call.arguments.get())));
         }
     }
     let executed = seen.executed.lock().unwrap();
