@@ -4,6 +4,7 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod cargo;
 pub mod cluster;
 pub mod demo;
 pub mod evidence;

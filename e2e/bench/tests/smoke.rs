@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use toolcrib_e2e::cargo::cargo;
 
 #[test]
 fn a_short_run_prints_every_row() {
-    let built = Command::new(env!("CARGO"))
+    let built = cargo()
         // A test target is built too, so that Cargo resolves the same features as for this test.
         .args(["build", "--quiet", "--workspace", "--bins"])
         .args(["--test", "smoke"])
@@ -47,7 +48,7 @@ fn a_short_run_prints_every_row() {
 fn bare_mcp(bench: &Path) -> PathBuf {
     let target = bench.ancestors().nth(2).unwrap().join("bare-mcp");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("bare-mcp");
-    let built = Command::new(env!("CARGO"))
+    let built = cargo()
         .args(["build", "--quiet", "--locked", "--manifest-path"])
         .arg(sources.join("Cargo.toml"))
         .arg("--target-dir")

@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
 use super::sbom::{Crate, compiled_crates};
 use super::{Program, TARGET, WORKSPACE};
+use crate::cargo::cargo;
 use crate::cluster::Home;
 
 /// How the programs are built.
@@ -85,7 +86,7 @@ fn cargo_build<'a>(
     package: &str,
     binaries: impl Iterator<Item = &'a str>,
 ) -> Result<BTreeSet<Crate>> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = cargo();
     cargo
         .current_dir(WORKSPACE)
         .args(["build", "--profile", profile.name(), "--target", TARGET])

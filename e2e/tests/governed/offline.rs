@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use toolcrib_e2e::cargo::cargo;
 use toolcrib_e2e::cluster::process::run;
 use toolcrib_e2e::platform::{Platform, repository};
 
@@ -53,20 +54,8 @@ fn compiling_from_files_equals_the_cluster() -> Result<()> {
 
 /// Builds the kubectl plugin of this source tree; returns its path.
 pub fn plugin() -> Result<std::path::PathBuf> {
-    let mut cargo = Command::new(env!("CARGO"));
-    // Cargo's variables for this package would make build scripts run again, and nearly
-    // everything be compiled twice.
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if ["CARGO_MANIFEST_", "CARGO_PKG_"]
-            .iter()
-            .any(|own| name.starts_with(own))
-        {
-            cargo.env_remove(name);
-        }
-    }
     // Builds a test too, so that Cargo resolves the same features as for this test.
-    run(cargo
+    run(cargo()
         .current_dir(repository())
         .args(["build", "--quiet", "--workspace", "--bins"])
         .args(["--test", "governed"]))?;

@@ -17,6 +17,7 @@ use axum::{extract::Request, middleware::Next};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot, watch};
+use toolcrib_e2e::cargo::cargo;
 use toolcrib_e2e::services::desk::DeskState;
 use toolcrib_e2e::services::model::{ModelState, Script};
 use toolcrib_e2e::services::serving::serve_on;
@@ -347,7 +348,7 @@ fn credentials() -> Credentials {
 pub fn built(program: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        let status = Command::new(env!("CARGO"))
+        let status = cargo()
             // Builds a test too, so that Cargo resolves the same features as for this test.
             .args(["build", "--quiet", "--workspace", "--bins"])
             .args(["--test", "laptop"])
