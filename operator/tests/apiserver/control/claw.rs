@@ -239,7 +239,7 @@ fn the_chart_renders_claw_api_only_when_enabled() {
     let inputs = toolcrib_compile::load([file], toolcrib_compile::Settings::default()).inputs;
     let key = toolcrib_compile::ObjectRef::new("den", "claw-api");
     let report = toolcrib_compile::check_surface(&inputs, &key).unwrap();
-    assert_eq!((report.tools, report.consumers), (VERBS.len(), 1));
+    assert_eq!((report.tools as usize, report.consumers), (VERBS.len(), 1));
     assert_eq!(report.diagnostics, []);
     let view = toolcrib_compile::inspect_surface(&inputs, &key).unwrap();
     assert!(view.tools.iter().all(|tool| tool.tier == Some("ReadOnly")));
