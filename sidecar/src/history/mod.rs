@@ -3,9 +3,10 @@
 //! [`line`] defines the lines, [`body`] the bodies in them; [`rules`] says which rules are due,
 //! [`recent`] has the latest calls for the operator; [`writer`] handles a full disk and an unread
 //! stdout; [`log`] and [`stdout`] are the bounded IO under it; [`rotation`] lets rotation wait for the
-//! collector. Invariants: no side effect
-//! before its intent line is on disk; no model call before its line is written; a line that cannot
-//! be written is an error for the caller.
+//! collector.
+//!
+//! Invariants: no side effect before its intent line is on disk; no model call before its line is
+//! written; a line that cannot be written is an error for the caller.
 
 pub mod body;
 pub mod line;

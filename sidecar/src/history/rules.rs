@@ -4,6 +4,7 @@
 //! never waits for a disk. Invariant: a file of the record that names a rule has the rule's line, unless
 //! the process was killed right after the load.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -98,11 +99,11 @@ pub(super) struct WrittenRules {
 }
 
 impl WrittenRules {
-    pub fn load(&mut self, set: Arc<RuleSet>) {
-        self.in_force = set;
+    pub fn load(&mut self, set: RuleSet) {
+        self.in_force = Arc::new(set);
     }
 
-    /// A new file has no lines yet.
+    /// Makes all lines due: a new file has none of them.
     pub fn begin_file(&mut self) {
         self.written = Arc::default();
     }
@@ -127,7 +128,7 @@ impl WrittenRules {
                     timestamp: timestamp.as_str().into(),
                     manifest: set.manifest.as_deref().map(Into::into),
                     name: name.as_str().into(),
-                    rules: std::borrow::Cow::Borrowed(rules),
+                    rules: Cow::Borrowed(rules),
                     chain: None,
                     seq: None,
                 });
@@ -142,8 +143,8 @@ impl WrittenRules {
 mod tests {
     use super::*;
 
-    fn set(tools: &[(&str, &str)]) -> Arc<RuleSet> {
-        Arc::new(RuleSet::of_tools("otter", tools.iter().copied()))
+    fn set(tools: &[(&str, &str)]) -> RuleSet {
+        RuleSet::of_tools("otter", tools.iter().copied())
     }
 
     fn due(rules: &mut WrittenRules) -> Vec<String> {

@@ -26,6 +26,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Mutex, MutexGuard};
 use thiserror::Error;
+use toolcrib_bounds::chain;
 use toolcrib_record::{Chain, Head, Line, StartLine};
 
 use super::line::escaped;
@@ -108,7 +109,7 @@ pub struct PodIdentity<'a> {
 pub struct History {
     open: Mutex<Option<OpenRecord>>,
     /// The rules of a load that the writer has not taken yet.
-    loaded: Arc<Mutex<Option<Arc<RuleSet>>>>,
+    loaded: Mutex<Option<RuleSet>>,
     recent: RecentCalls,
     waiting: Arc<AtomicUsize>,
     /// True if rotation waits for the collector.
@@ -149,11 +150,9 @@ impl History {
         getrandom::fill(&mut random).map_err(|_| HistoryError::Randomness)?;
         let (lines, drain) = stdout::queue();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let loaded = Arc::<Mutex<Option<Arc<RuleSet>>>>::default();
         let mut writer = Writer {
             pod: pod.name.to_owned(),
             pod_uid: pod.uid.map(str::to_owned),
-            loaded: loaded.clone(),
             rules: WrittenRules::default(),
             files: log.files(),
             log,
@@ -178,7 +177,7 @@ impl History {
             .map_err(HistoryError::Open)?;
         Ok(History {
             open: Mutex::new(Some(OpenRecord { writer, stdout })),
-            loaded,
+            loaded: Mutex::default(),
             recent: RecentCalls::default(),
             waiting,
             waits_for_collector,
@@ -188,7 +187,7 @@ impl History {
     /// Notes the rules of a load. Their lines are written before the next line, so this waits for no
     /// disk.
     pub fn set_rules(&self, rules: RuleSet) {
-        *self.loaded.lock() = Some(Arc::new(rules));
+        *self.loaded.lock() = Some(rules);
     }
 
     /// Writes the line before a side effect. After an error the side effect must not happen.
@@ -240,7 +239,12 @@ impl History {
         write: impl FnOnce(&mut Writer) -> Result<(), HistoryError>,
     ) -> Result<(), HistoryError> {
         match &mut *self.opened() {
-            Some(open) => write(&mut open.writer),
+            Some(open) => {
+                if let Some(rules) = self.loaded.lock().take() {
+                    open.writer.rules.load(rules);
+                }
+                write(&mut open.writer)
+            }
             None => Err(HistoryError::Closed),
         }
     }
@@ -266,7 +270,6 @@ impl History {
 struct Writer {
     pod: String,
     pod_uid: Option<String>,
-    loaded: Arc<Mutex<Option<Arc<RuleSet>>>>,
     rules: WrittenRules,
     /// The number of files of the log that have the lines of the rules.
     files: u64,
@@ -295,11 +298,9 @@ impl Writer {
         }
     }
 
-    /// Writes the lines of rules that are due before a line of this length.
+    /// Writes the lines of rules that are due before a line of this length. After an error, all of them
+    /// are due again.
     fn rules(&mut self, length: usize) -> Result<(), HistoryError> {
-        if let Some(set) = self.loaded.lock().take() {
-            self.rules.load(set);
-        }
         let length = (length + SEAL) as u64;
         // A failing disk shows when the line itself is written.
         if let Err(error) = self.log.make_room(length) {
@@ -310,12 +311,16 @@ impl Writer {
             self.rules.begin_file();
         }
         let due = self.rules.take_due(&self.pod, self.pod_uid.as_deref());
-        due.into_iter().try_for_each(|without| {
+        let written = due.into_iter().try_for_each(|without| {
             self.chained(TurnLines {
                 without,
                 bodies: Vec::new(),
             })
-        })
+        });
+        if written.is_err() {
+            self.rules.begin_file();
+        }
+        written
     }
 
     fn intent(&mut self, mut line: Vec<u8>) -> Result<(), HistoryError> {
@@ -348,7 +353,13 @@ impl Writer {
 
     fn turn(&mut self, lines: TurnLines<'_>) -> Result<(), HistoryError> {
         let bodies: usize = lines.bodies.iter().map(|it| it.len()).sum();
-        self.rules(lines.without.len() + bodies)?;
+        // The request has ended, so its line is written even if those of the rules are not.
+        if let Err(error) = self.rules(lines.without.len() + bodies) {
+            tracing::error!(
+                error = chain(&error),
+                "rules not written to the record, tried again before the next line"
+            );
+        }
         self.chained(lines)
     }
 

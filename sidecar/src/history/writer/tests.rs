@@ -371,3 +371,26 @@ async fn each_file_begins_with_the_rules_in_force() {
         assert!(length <= 4 * 1024, "{name}: {length}");
     }
 }
+
+#[tokio::test]
+async fn the_line_of_a_request_is_written_although_its_rules_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gate, stdout, is_blocked, sink) = gated();
+    let (history, metrics) = open_with(dir.path(), 8 * 1024, stdout);
+    is_blocked.recv().unwrap();
+    while history.intent(b"{x}".to_vec()).is_ok() {}
+    // Longer than a file.
+    let long = format!("r1:{}", "a".repeat(8 * 1024));
+    history.set_rules(rules(&long));
+    assert!(history.intent(b"{refused}".to_vec()).is_err());
+    history.turn(turn("ended")).unwrap();
+    assert!(on_disk(dir.path()).contains("{ended,body}\n"));
+    assert_eq!(count(&metrics, "toolcrib_mediator_unrecorded_total"), 2);
+    drop(gate);
+    // The rules are due until stdout takes them.
+    while history.intent(b"{again}".to_vec()).is_err() {
+        tokio::task::yield_now().await;
+    }
+    history.close();
+    assert!(sink.text().contains(&long));
+}
