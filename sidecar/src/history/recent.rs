@@ -18,14 +18,14 @@ const MAX_NAME: usize = 256;
 pub struct RecentCalls(Mutex<VecDeque<RecentCall>>);
 
 impl RecentCalls {
-    /// Adds a call whose request has ended at this time.
-    pub fn add(&self, call: &TraceCall, at: &str) {
+    /// Adds a call whose request has ended at this time. `code`: its error code.
+    pub fn add(&self, call: &TraceCall, code: Option<&str>, at: &str) {
         let short = |text: &str, most| cut(text, most).into_owned();
         let recent = RecentCall {
             call_id: short(&call.call_id, MAX_ID),
             at: at.to_owned(),
             tool: short(&call.name, MAX_NAME),
-            code: call.error_code().map(|code| short(&code, MAX_ID)),
+            code: code.map(|code| short(code, MAX_ID)),
             executed: call.executed,
             latency_ms: call.latency_ms,
             grant: call.grant.clone(),
@@ -63,14 +63,14 @@ mod tests {
     #[test]
     fn calls_are_reported_until_a_report_is_answered() {
         let recent = RecentCalls::default();
-        recent.add(&call(0), "now");
+        recent.add(&call(0), None, "now");
         let report = recent.report();
         assert_eq!(report, recent.report());
-        recent.add(&call(1), "now");
+        recent.add(&call(1), None, "now");
         recent.reported(&report);
         let ids: Vec<String> = recent.report().into_iter().map(|it| it.call_id).collect();
         assert_eq!(ids, ["r-1-1"]);
-        (0..MOST_RECENT_CALLS).for_each(|number| recent.add(&call(number), "later"));
+        (0..MOST_RECENT_CALLS).for_each(|number| recent.add(&call(number), None, "later"));
         assert_eq!(recent.report().len(), MOST_RECENT_CALLS);
         assert_eq!(recent.report()[0].at, "later");
     }

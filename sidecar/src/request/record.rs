@@ -239,10 +239,11 @@ fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration:
     let record = &end.record;
     app.metrics
         .request(request.dialect_name(), end.http_status, duration);
-    let at = jiff::Timestamp::now().to_string();
-    for call in record.tool_trace.iter().flat_map(|round| &round.tool_calls) {
-        count_call(app, call);
-        app.history.recent().add(call, &at);
+    let calls = record.tool_trace.iter().flat_map(|round| &round.tool_calls);
+    let mut calls = calls.peekable();
+    if calls.peek().is_some() {
+        let at = jiff::Timestamp::now().to_string();
+        calls.for_each(|call| count_call(app, call, &at));
     }
     if request.caller.via.is_mediated() {
         app.metrics.rounds(record.tool_trace.len() as u64);
@@ -271,14 +272,14 @@ fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration:
     );
 }
 
-/// Counts denials, whether the call reached its dispatch or not. Other dispatched calls are
-/// counted when they end.
-fn count_call(app: &App, call: &TraceCall) {
+/// Notes a call whose request has ended at this time, and counts denials, whether the call reached its
+/// dispatch or not. Other dispatched calls are counted when they end.
+fn count_call(app: &App, call: &TraceCall, at: &str) {
     let code = call.error_code();
+    app.history.recent().add(call, code.as_deref(), at);
     let denial = |code: &String| ResultCode::DENIALS.iter().any(|it| it.to_string() == *code);
     if !call.executed && code.as_ref().is_some_and(denial) {
-        let at = jiff::Timestamp::now().to_string();
-        app.metrics.usage.call(CallKind::Denied, at);
+        app.metrics.usage.call(CallKind::Denied, at.to_owned());
     }
     // A name that the model made up must not become a time series.
     if !call.compiled {
