@@ -3,7 +3,8 @@
 //! writes becomes a time series.
 //!
 //! [`labels`] has the labels of each family; [`table`] names the metrics; [`otel`] has those of
-//! OpenTelemetry's conventions; [`usage`] counts for the operator's link. A state, unlike an event, is read at each scrape ([`State`]).
+//! OpenTelemetry's conventions; [`usage`] counts for the operator's link. A state, unlike an event, is
+//! read at each scrape ([`State`]).
 
 mod labels;
 pub mod otel;

@@ -64,34 +64,40 @@ const fn label(name: &'static str, values: Values) -> Label {
     Label { name, values }
 }
 
+/// The labels of [`ServingModel`].
+const OPERATION_NAME: Label = label("gen_ai_operation_name", Values::Closed(&[CHAT]));
+const PROVIDER_NAME: Label = label("gen_ai_provider_name", Values::Closed(PROVIDER_NAMES));
+const REQUEST_MODEL: Label = label("gen_ai_request_model", Values::Compiled);
+const PROVIDER: Label = label("toolcrib_provider", Values::Compiled);
+
 pub const TOKEN_USAGE: Row = Row {
-    prefix: "",
+    prefix: None,
     name: "gen_ai_client_token_usage",
     kind: Kind::Histogram,
     labels: &[
-        label("gen_ai_operation_name", Values::Closed(&[CHAT])),
-        label("gen_ai_provider_name", Values::Closed(PROVIDER_NAMES)),
-        label("gen_ai_request_model", Values::Compiled),
-        label("toolcrib_provider", Values::Compiled),
+        OPERATION_NAME,
+        PROVIDER_NAME,
+        REQUEST_MODEL,
+        PROVIDER,
         label("gen_ai_token_type", Values::Closed(&["input", "output"])),
     ],
     help: "Tokens of a model call, as the provider reported them",
 };
 pub const OPERATION_SECONDS: Row = Row {
-    prefix: "",
+    prefix: None,
     name: "gen_ai_client_operation_duration_seconds",
     kind: Kind::Histogram,
     labels: &[
-        label("gen_ai_operation_name", Values::Closed(&[CHAT])),
-        label("gen_ai_provider_name", Values::Closed(PROVIDER_NAMES)),
-        label("gen_ai_request_model", Values::Compiled),
-        label("toolcrib_provider", Values::Compiled),
+        OPERATION_NAME,
+        PROVIDER_NAME,
+        REQUEST_MODEL,
+        PROVIDER,
         label("error_type", Values::Closed(CHAT_ERRORS)),
     ],
     help: "Duration of a model call with its failovers, to the last byte of the reply",
 };
 pub const MCP_SECONDS: Row = Row {
-    prefix: "",
+    prefix: None,
     name: "mcp_client_operation_duration_seconds",
     kind: Kind::Histogram,
     labels: &[

@@ -3,7 +3,7 @@
 
 use prometheus_client::registry::{Metric, Registry};
 
-/// The prefix of every name.
+/// The prefix of our own names; `_` stands after it.
 pub const PREFIX: &str = "toolcrib_mediator";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +118,8 @@ pub const MCP_KINDS: &[&str] = &["sampling", "elicitation", "roots", "input", "o
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Empty, or [`PREFIX`] and `_`.
-    pub prefix: &'static str,
+    /// [`PREFIX`], or `None` for a name of other conventions.
+    pub prefix: Option<&'static str>,
     /// Without prefix and suffix.
     pub name: &'static str,
     pub kind: Kind,
@@ -156,7 +156,10 @@ impl Row {
 
     /// The name of the family in the text format.
     pub fn family(&self) -> String {
-        format!("{}{}", self.prefix, self.name)
+        match self.prefix {
+            Some(prefix) => format!("{prefix}_{}", self.name),
+            None => self.name.to_owned(),
+        }
     }
 }
 
@@ -164,7 +167,7 @@ macro_rules! rows {
     ($($id:ident = $kind:ident $name:literal
         [$($label:literal $values:ident $(($words:expr))?),*] $help:literal;)*) => {
         $(pub const $id: Row = Row {
-            prefix: "toolcrib_mediator_",
+            prefix: Some(PREFIX),
             name: $name,
             kind: Kind::$kind,
             labels: &[$(Label { name: $label, values: Values::$values $(($words))? }),*],
