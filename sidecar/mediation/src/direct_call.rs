@@ -96,7 +96,7 @@ impl DirectCall {
             allowed_by,
             latency,
         };
-        // Also if the service recognizes repetitions: the runner's next call has another key.
+        // A service that recognizes repetitions does not help: the runner's next call has another key.
         let tool = self.0.tool.as_ref();
         let repeatable = tool.is_some_and(|it| it.is_repeatable());
         self.0.finish(finish, repeatable, max_bytes);

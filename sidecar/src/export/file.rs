@@ -20,7 +20,7 @@ const CHUNK: usize = 64 * 1024;
 /// Limits the bytes of the first line that its digest covers.
 const MOST_FIRST_LINE: usize = 16 * 1024;
 
-/// What is next in a file.
+/// The next line of a file, if it has one.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextLine {
     Line(Vec<u8>),

@@ -4,13 +4,13 @@
 //! `chain` and `seq` and no `prev`, so that nobody takes it for a line that the hash covers; the hash of
 //! the whole line stands beside it.
 //!
-//! Invariants: bodies of requests and responses are never in the text; without arguments, nothing of a
-//! line that this release does not know is.
+//! Invariants: bodies of requests and responses are never in the text; without arguments, a line that
+//! this release does not know is sent as its kind and its place alone.
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use std::borrow::Cow;
-
 use toolcrib_record::{Digest, Line, Link, LinkKind, short_form};
 
 /// Whether arguments and results of calls are exported.
@@ -172,9 +172,9 @@ mod tests {
         let old = with_bodies(INTENT.as_bytes().to_vec());
         let exported = ExportedLine::of(&old, Arguments::Exported).unwrap();
         assert_eq!((&*exported.text, exported.place), (INTENT, None));
-        // Of a kind, or with a member, that is not known.
+        // This release knows no such kind, and no intent without its members.
         for line in [
-            r#"{"kind":"rules","timestamp":"x","pins":"DE00"}"#,
+            r#"{"kind":"tomorrow","timestamp":"x","pins":"DE00"}"#,
             r#"{"kind":"intent","pins":"DE00"}"#,
         ] {
             let exported = ExportedLine::of(&sealed(line).0, Arguments::Removed).unwrap();
