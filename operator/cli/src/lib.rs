@@ -7,8 +7,8 @@
 //! [`foreign`].
 //!
 //! Exit codes: 0; 1 if a diagnostic of severity error was printed, or the command failed; 2 for a
-//! wrong command line, or files that cannot be read; 3 where the help of a verb says so. `run` exits with the
-//! code of its program.
+//! wrong command line, or files that cannot be read; 3 where the help of a verb says so. `run` exits with
+//! the code of its program.
 
 mod args;
 mod authoring;

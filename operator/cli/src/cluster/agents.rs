@@ -96,8 +96,7 @@ impl Session {
 
     /// The last lines of records that the operator keeps in an Agent's status.
     pub fn record_heads(&self, key: &ObjectRef) -> Result<Vec<RecordHeadStatus>, Failure> {
-        let request = requests(&key.namespace).get(&key.name, &GetParams::default());
-        let object = self.agent_request(request, format!("get Agent {key}"))?;
+        let object = self.object::<Agent>(key)?;
         let mut object = object.ok_or_else(|| self.no_agent(key))?;
         let heads: Option<Vec<RecordHeadStatus>> =
             serde_json::from_value(object["status"]["record"].take()).map_err(|error| {

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::api::GetParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::Request;
 use kube::{Client, Config, Resource};
 use serde::de::DeserializeOwned;
-use toolcrib_compile::Inputs;
+use serde_json::Value;
+use toolcrib_compile::{Inputs, ObjectRef};
 use toolcrib_crds::Agent;
 
 use super::read::{ListItem, list};
@@ -202,6 +205,27 @@ impl Session {
                 self.server
             ))
         })
+    }
+
+    /// Returns an object as the API server has it. `None`: it does not exist.
+    pub(super) fn object<K>(&self, key: &ObjectRef) -> Result<Option<Value>, Failure>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let read = async {
+            let request = Request::new(K::url_path(&(), Some(&key.namespace)))
+                .get(&key.name, &GetParams::default())
+                .map_err(kube::Error::BuildRequest)?;
+            self.client().request::<Value>(request).await
+        };
+        match self.ask(read)? {
+            Ok(object) => Ok(Some(object)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => {
+                let doing = format!("read {} {key}", K::kind(&()));
+                Err(self.failure(ReadError::Api { doing, error }))
+            }
+        }
     }
 
     pub(super) fn failure(&self, broken: ReadError) -> Failure {

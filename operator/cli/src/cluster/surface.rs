@@ -4,7 +4,7 @@
 //! opens no port on this machine.
 
 use kube::Resource as _;
-use kube::api::{GetParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::core::Request;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -31,21 +31,7 @@ pub enum Conflicts {
 
 impl Session {
     pub fn surface(&self, key: &ObjectRef) -> Result<Option<StoredSurface>, Failure> {
-        let path = Surface::url_path(&(), Some(&key.namespace));
-        let read = async {
-            let request = Request::new(path)
-                .get(&key.name, &GetParams::default())
-                .map_err(kube::Error::BuildRequest)?;
-            self.client().request::<Value>(request).await
-        };
-        match self.ask(read)? {
-            Ok(object) => Ok(Some(StoredSurface::of(object))),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => {
-                let doing = format!("read Surface {key}");
-                Err(self.failure(ReadError::Api { doing, error }))
-            }
-        }
+        Ok(self.object::<Surface>(key)?.map(StoredSurface::of))
     }
 
     /// Returns an MCP server behind a Service.

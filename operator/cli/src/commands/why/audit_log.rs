@@ -12,7 +12,7 @@ use crate::record::read_lines;
 
 /// A write, by the user whom the API server authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct UserWrite {
+pub(super) struct UserWrite {
     pub user: String,
     /// The user whose rights were used, if that was another one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,11 @@ pub(super) fn last_write(
             return Ok(());
         }
         lines += 1;
-        let Some((time, write)) = write(line, kind, key, &mut events) else {
+        let Ok(event) = serde_json::from_slice::<Event>(line) else {
+            return Ok(());
+        };
+        events += 1;
+        let Some((time, write)) = event.write_of(kind, key) else {
             return Ok(());
         };
         let is_before = when.is_none_or(|when| time <= when);
@@ -95,42 +99,41 @@ pub(super) fn last_write(
     Ok(last.map(|(_, write)| write))
 }
 
-/// Returns the write of the object in a line, with its time, and counts the line if it is an event.
-pub(crate) fn write(
-    line: &[u8],
-    kind: Option<Kind>,
-    key: &ObjectRef,
-    events: &mut usize,
-) -> Option<(Timestamp, UserWrite)> {
-    let event: Event = serde_json::from_slice(line).ok()?;
-    *events += 1;
-    let object = event.object_ref?;
-    let is_kind = match object.resource.as_str() {
-        "toolgrants" => kind.is_none_or(|kind| kind == Kind::ToolGrant),
-        "tooldefaults" => kind.is_none_or(|kind| kind == Kind::ToolDefaults),
-        _ => false,
-    };
-    let is_of_object = is_kind
-        && object.api_group == GROUP
-        && object.subresource.is_empty()
-        && (object.namespace, object.name) == (key.namespace.clone(), key.name.clone());
-    let is_done = event.stage == "ResponseComplete"
-        && WRITES.contains(&event.verb.as_str())
-        && event
-            .response_status
-            .is_some_and(|it| (200..300).contains(&it.code));
-    if !is_of_object || !is_done {
-        return None;
+impl Event {
+    /// Returns the successful write of the object with its time, if the event is one.
+    fn write_of(self, kind: Option<Kind>, key: &ObjectRef) -> Option<(Timestamp, UserWrite)> {
+        let is_done = self.stage == "ResponseComplete"
+            && WRITES.contains(&self.verb.as_str())
+            && self
+                .response_status
+                .is_some_and(|it| (200..300).contains(&it.code));
+        if !is_done || !self.object_ref?.is_of(kind, key) {
+            return None;
+        }
+        let time = self.request_received_timestamp?;
+        let write = UserWrite {
+            user: self.user.username,
+            impersonated: self.impersonated_user.map(|it| it.username),
+            verb: self.verb,
+            program: self.user_agent,
+            time: time.clone(),
+        };
+        Some((time.parse().ok()?, write))
     }
-    let time = event.request_received_timestamp?;
-    let write = UserWrite {
-        user: event.user.username,
-        impersonated: event.impersonated_user.map(|it| it.username),
-        verb: event.verb,
-        program: event.user_agent,
-        time: time.clone(),
-    };
-    Some((time.parse().ok()?, write))
+}
+
+impl Reference {
+    fn is_of(&self, kind: Option<Kind>, key: &ObjectRef) -> bool {
+        let is_kind = match self.resource.as_str() {
+            "toolgrants" => kind.is_none_or(|kind| kind == Kind::ToolGrant),
+            "tooldefaults" => kind.is_none_or(|kind| kind == Kind::ToolDefaults),
+            _ => false,
+        };
+        is_kind
+            && self.api_group == GROUP
+            && self.subresource.is_empty()
+            && (&*self.namespace, &*self.name) == (&*key.namespace, &*key.name)
+    }
 }
 
 #[cfg(test)]
@@ -151,7 +154,8 @@ mod tests {
                 "requestReceivedTimestamp": "2026-11-24T07:00:00.000000Z",
             });
             change(&mut event);
-            write(event.to_string().as_bytes(), None, &key, &mut 0).map(|(_, write)| write.user)
+            let event: Event = serde_json::from_value(event).unwrap();
+            event.write_of(None, &key).map(|(_, write)| write.user)
         };
         assert_eq!(event(|_| {}).as_deref(), Some("alice"));
         let others: [fn(&mut serde_json::Value); 6] = [

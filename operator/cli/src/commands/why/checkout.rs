@@ -39,7 +39,7 @@ const NOT_COMMITTED: &str = "0000000";
 
 /// `None`: the grant is not in the files.
 pub(super) fn place(files: &LoadResult, grant: &GrantFacts, tool: &str) -> Option<Place> {
-    let subject = Subject::new(grant.kind()?, &grant.key);
+    let subject = Subject::new(grant.kind?, &grant.key);
     let Some(origin) = files.origins.get(&subject) else {
         note(&format!("{} is not in the files of --files", grant.name()));
         return None;

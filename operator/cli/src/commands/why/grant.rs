@@ -1,6 +1,6 @@
 //! The grant that allowed a call, as it is now.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use toolcrib_compile::{Compilation, GivenRule, GivenTool, Inputs, Kind, ObjectRef, given_tools};
 
@@ -10,8 +10,8 @@ use crate::record::{Call, Outcome};
 #[derive(Debug, Serialize)]
 pub(super) struct GrantFacts {
     /// Missing if the object is gone, or was not read: the record has no kinds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<&'static str>,
+    #[serde(serialize_with = "kind_name", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     #[serde(rename = "object")]
     pub key: ObjectRef,
     pub state: GrantState,
@@ -36,18 +36,15 @@ pub(super) enum GrantState {
     NotCompared,
 }
 
-impl GrantFacts {
-    pub fn kind(&self) -> Option<Kind> {
-        let kinds = [Kind::ToolGrant, Kind::ToolDefaults];
-        kinds
-            .into_iter()
-            .find(|kind| Some(kind.name()) == self.kind)
-    }
+fn kind_name<S: Serializer>(kind: &Option<Kind>, to: S) -> Result<S::Ok, S::Error> {
+    kind.map(Kind::name).serialize(to)
+}
 
+impl GrantFacts {
     /// Such as `ToolGrant pond/readers`.
     pub fn name(&self) -> String {
         match self.kind {
-            Some(kind) => format!("{kind} {}", self.key),
+            Some(kind) => format!("{} {}", kind.name(), self.key),
             None => format!(
                 "{} or {} {}",
                 Kind::ToolGrant.name(),
@@ -98,7 +95,7 @@ pub(super) fn facts(
             (None, Some(_)) => GrantState::Changed,
             (None, None) => GrantState::Gone,
         },
-        kind: kind.map(Kind::name),
+        kind,
         key,
         rule: call.rule.clone(),
         limits: recorded.or(by.and_then(|it| it.limits)),

@@ -7,7 +7,7 @@
 //!
 //! Invariant: what is not known is said to be so; nothing is guessed from what is known.
 
-pub(crate) mod audit_log;
+mod audit_log;
 mod checkout;
 mod denial;
 mod found;
@@ -35,7 +35,7 @@ use crate::sources::{self, ObjectScope};
 #[derive(Serialize)]
 struct Answer {
     call: Call,
-    /// The grant that allowed the call; of a denied call, the grant that gives the tool.
+    /// The grant that allowed the call. For a denied call, the grant that gives the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     grant: Option<GrantFacts>,
     /// The last writes of the grant's parts, by the names that programs give themselves.
@@ -52,7 +52,7 @@ struct Answer {
     /// The kind of the credential with which the tool is called now.
     #[serde(skip_serializing_if = "Option::is_none")]
     credential: Option<String>,
-    /// Of a denied call: what would have allowed it, by the objects of now.
+    /// What would have allowed a denied call, by the objects of now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     to_allow: Vec<String>,
 }
@@ -107,7 +107,7 @@ pub fn why(args: &WhyArgs) -> Result<ExitCode, Failure> {
         call,
     };
     if let Some(grant) = &answer.grant {
-        if let (Some(Source::Cluster { session, .. }), Some(kind)) = (&objects, grant.kind()) {
+        if let (Some(Source::Cluster { session, .. }), Some(kind)) = (&objects, grant.kind) {
             match session.managed_fields(kind, &grant.key) {
                 Ok(fields) => answer.written = grant::writes(&fields),
                 Err(failure) => note(&format!("the grant was not read: {failure}")),
@@ -118,7 +118,7 @@ pub fn why(args: &WhyArgs) -> Result<ExitCode, Failure> {
         }
         if !args.audit_log.is_empty() {
             let (key, when) = (&grant.key, &*answer.call.when);
-            answer.user = audit_log::last_write(&args.audit_log, grant.kind(), key, when)?;
+            answer.user = audit_log::last_write(&args.audit_log, grant.kind, key, when)?;
         }
     }
     let text = match args.output {
