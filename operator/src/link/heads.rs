@@ -1,7 +1,8 @@
 //! The last known line of each pod's record, for the agents' status.
 //!
 //! Pure. A head is what its mediator says; keeping it where the mediator cannot write shows later
-//! whether the record was changed. Bounded: the latest heads of an agent, with checked texts.
+//! whether the record was changed. Bounded: the latest heads of a pod and of an agent, with checked
+//! texts.
 //!
 //! Invariant: the number of a chain's head never falls.
 
@@ -18,6 +19,9 @@ use super::reports::{MOST, Sender};
 
 /// Most heads of an agent, the latest ones. The definition of Agent has the same bound.
 const MOST_HEADS: usize = 32;
+/// Most heads of a pod, the latest ones, so that no pod displaces those of another. Each
+/// process of a mediator begins a chain.
+const MOST_OF_POD: usize = 4;
 /// Most characters of a chain's id; the mediator's have 16.
 const MOST_ID: usize = 64;
 /// Characters of a SHA-256.
@@ -77,6 +81,11 @@ impl RecordHeads {
             None => {
                 kept.push(new);
                 kept.sort_by_key(|it| Reverse(it.head.time.0));
+                let mut of_pod = 0;
+                kept.retain(|it| {
+                    of_pod += usize::from(it.head.pod_uid == sender.uid);
+                    it.head.pod_uid != sender.uid || of_pod <= MOST_OF_POD
+                });
                 kept.truncate(MOST_HEADS);
             }
         }
@@ -193,11 +202,18 @@ mod tests {
     fn heads_are_bounded_and_checked() {
         let mut heads = RecordHeads::default();
         heads.begin(&otter(), &[]);
-        for number in 0..100 {
-            heads.learn(&sender("a"), &head(&format!("c{number}"), 1), at(number));
+        let chain = |number: i64| head(&format!("c{number}"), 1);
+        heads.learn(&sender("b"), &chain(0), at(0));
+        (1..100).for_each(|number| heads.learn(&sender("a"), &chain(number), at(number)));
+        let chains = |heads: &RecordHeads| -> Vec<String> {
+            shown(heads).into_iter().map(|(chain, _)| chain).collect()
+        };
+        assert_eq!(chains(&heads), ["c99", "c98", "c97", "c96", "c0"]);
+        for number in 100..200 {
+            heads.learn(&sender(&number.to_string()), &chain(number), at(number));
         }
-        let shown = shown(&heads);
-        assert_eq!((shown.len(), &*shown[0].0), (MOST_HEADS, "c99"));
+        let chains = chains(&heads);
+        assert_eq!((chains.len(), &*chains[0]), (MOST_HEADS, "c199"));
         for invalid in [
             head("", 1),
             head("c\n", 1),
