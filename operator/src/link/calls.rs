@@ -1,7 +1,7 @@
 //! The latest calls of agents, as their mediators report them, for claw-api.
 //!
-//! Pure. Without arguments and results. Bounded per agent and in all; a namespace's agents share what
-//! one namespace may hold, so that none displaces the calls of another.
+//! Pure; the calls have no arguments and results. Each agent and each namespace has a bound, and so has
+//! the number of namespaces: no namespace displaces the calls of another.
 //!
 //! Invariant: a call is kept once, although a report is repeated.
 
@@ -14,8 +14,8 @@ use super::reports::{Sender, cut};
 
 /// Most calls of an agent.
 const MOST_OF_AGENT: usize = 100;
-/// Most calls of all agents of a namespace: a megabyte.
-const MOST_OF_NAMESPACE: usize = 4000;
+/// Most bytes of the calls of a namespace, about 2,300 calls.
+const MOST_BYTES: usize = 1024 * 1024;
 /// Most namespaces whose calls are kept.
 const MOST_NAMESPACES: usize = 64;
 
@@ -26,9 +26,74 @@ pub struct KnownCall {
     pub call: RecentCall,
 }
 
+impl KnownCall {
+    fn bytes(&self) -> usize {
+        let RecentCall {
+            call_id,
+            at,
+            tool,
+            code,
+            executed: _,
+            latency_ms: _,
+            grant,
+            rule,
+        } = &self.call;
+        let grant = grant
+            .as_ref()
+            .map_or(0, |it| it.name.len() + it.namespace.len());
+        let texts = [
+            Some(call_id),
+            Some(at),
+            Some(tool),
+            code.as_ref(),
+            rule.as_ref(),
+        ];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        size_of::<Self>() + self.pod.len() + texts + grant
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct LatestCalls {
-    namespaces: HashMap<String, HashMap<String, VecDeque<KnownCall>>>,
+    namespaces: HashMap<String, NamespaceCalls>,
+}
+
+#[derive(Debug, Default)]
+struct NamespaceCalls {
+    /// The calls of each agent by its name, the oldest first.
+    agents: HashMap<String, VecDeque<KnownCall>>,
+    bytes: usize,
+}
+
+impl NamespaceCalls {
+    /// Adds a call, unless it is known. The oldest calls of the agent with the most make room.
+    fn add(&mut self, agent: &str, new: KnownCall) {
+        let known = self.agents.entry(agent.to_owned()).or_default();
+        if known
+            .iter()
+            .any(|it| (&it.pod, &it.call.call_id) == (&new.pod, &new.call.call_id))
+        {
+            return;
+        }
+        self.bytes += new.bytes();
+        known.push_back(new);
+        if known.len() > MOST_OF_AGENT {
+            let oldest = known.pop_front();
+            self.bytes -= oldest.map_or(0, |it| it.bytes());
+        }
+        while self.bytes > MOST_BYTES {
+            let most = self.agents.values_mut().max_by_key(|calls| calls.len());
+            let Some(oldest) = most.and_then(VecDeque::pop_front) else {
+                return;
+            };
+            self.bytes -= oldest.bytes();
+        }
+    }
+
+    fn forget(&mut self, agent: &str) {
+        let forgotten = self.agents.remove(agent).into_iter().flatten();
+        self.bytes -= forgotten.map(|it| it.bytes()).sum::<usize>();
+    }
 }
 
 impl LatestCalls {
@@ -40,35 +105,20 @@ impl LatestCalls {
         if !self.namespaces.contains_key(namespace) && self.namespaces.len() >= MOST_NAMESPACES {
             return;
         }
-        let agents = self.namespaces.entry(namespace.clone()).or_default();
-        let known = agents.entry(name.clone()).or_default();
+        let of_namespace = self.namespaces.entry(namespace.clone()).or_default();
         for call in calls.iter().take(MOST_RECENT_CALLS) {
-            let call = plain(call);
-            let is_known =
-                |it: &KnownCall| (&*it.pod, &*it.call.call_id) == (&*sender.pod, &*call.call_id);
-            if known.iter().any(is_known) {
-                continue;
-            }
-            if known.len() >= MOST_OF_AGENT {
-                known.pop_front();
-            }
-            known.push_back(KnownCall {
+            let new = KnownCall {
                 pod: sender.pod.clone(),
-                call,
-            });
-        }
-        while agents.values().map(VecDeque::len).sum::<usize>() > MOST_OF_NAMESPACE {
-            let most = agents.values_mut().max_by_key(|calls| calls.len());
-            if most.and_then(VecDeque::pop_front).is_none() {
-                return;
-            }
+                call: plain(call),
+            };
+            of_namespace.add(name, new);
         }
     }
 
     pub(super) fn forget_agent(&mut self, agent: &ObjectRef) {
-        if let Some(agents) = self.namespaces.get_mut(&agent.namespace) {
-            agents.remove(&agent.name);
-            if agents.is_empty() {
+        if let Some(calls) = self.namespaces.get_mut(&agent.namespace) {
+            calls.forget(&agent.name);
+            if calls.agents.is_empty() {
                 self.namespaces.remove(&agent.namespace);
             }
         }
@@ -76,8 +126,8 @@ impl LatestCalls {
 
     /// The calls of an agent, the latest first.
     pub fn of(&self, agent: &ObjectRef) -> Vec<KnownCall> {
-        let agents = self.namespaces.get(&agent.namespace);
-        let calls = agents.and_then(|agents| agents.get(&agent.name));
+        let calls = self.namespaces.get(&agent.namespace);
+        let calls = calls.and_then(|it| it.agents.get(&agent.name));
         let mut calls: Vec<KnownCall> = calls.into_iter().flatten().cloned().collect();
         calls.reverse();
         // Times in RFC 3339 and UTC can be compared as text.
@@ -159,8 +209,14 @@ mod tests {
             (0..120).for_each(|number| calls.learn(&heron, &[call(number)]));
             assert!(calls.of(&heron.agent).len() <= MOST_OF_AGENT);
         }
-        let lake: usize = calls.namespaces["lake"].values().map(VecDeque::len).sum();
-        assert_eq!(lake, MOST_OF_NAMESPACE);
+        let lake = &calls.namespaces["lake"];
+        let kept = lake.agents.values().flatten().map(KnownCall::bytes).sum();
+        assert_eq!(lake.bytes, kept);
+        assert!((MOST_BYTES - 1000..=MOST_BYTES).contains(&kept), "{kept}");
         assert_eq!(calls.of(&otter.agent).len(), 1);
+        for agent in 0..50 {
+            calls.forget_agent(&ObjectRef::new("lake", &format!("heron-{agent}")));
+        }
+        assert!(!calls.namespaces.contains_key("lake"));
     }
 }

@@ -1,7 +1,7 @@
 //! The link's state while this replica leads: answers, reports and open revocations.
 //!
-//! Here: [`Answers`], [`Reports`], [`BudgetSums`], [`RateSums`], [`RecordHeads`] and [`Revocations`], and the metrics of
-//! their changes. Not here: connections and authentication ([`super::serve`]).
+//! Here: [`Answers`], [`Reports`], [`BudgetSums`], [`RateSums`], [`RecordHeads`], [`LatestCalls`] and
+//! [`Revocations`], and the metrics of their changes. Not here: connections and authentication ([`super::serve`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
