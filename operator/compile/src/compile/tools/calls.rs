@@ -85,14 +85,9 @@ pub(super) fn execution(
     };
     match &described.http {
         Some(http) => {
-            let header = http.idempotency_header.as_deref();
-            if let (
-                Some(header),
-                Some(Auth::Header {
-                    header: credential, ..
-                }),
-            ) = (header, &base.auth)
-                && header.eq_ignore_ascii_case(credential)
+            if let Some(idempotency) = &http.idempotency_header
+                && let Some(Auth::Header { header, .. }) = &base.auth
+                && idempotency.eq_ignore_ascii_case(header)
             {
                 let field = format!("{}.http.idempotencyHeader", described.field);
                 let message = "is the header of the Surface's credential: name another header";
