@@ -225,6 +225,17 @@ pub enum EgressProtocol {
     Sctp,
 }
 
+impl EgressProtocol {
+    /// The word of the Kubernetes API.
+    pub fn name(self) -> &'static str {
+        match self {
+            EgressProtocol::Tcp => "TCP",
+            EgressProtocol::Udp => "UDP",
+            EgressProtocol::Sctp => "SCTP",
+        }
+    }
+}
+
 /// The tools in force and the withheld ones with their reasons, the pods, and the usage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

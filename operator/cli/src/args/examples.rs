@@ -95,11 +95,11 @@ Examples:
 
 It reads with your own rights, and changes nothing. Each check is a line: OK, or what is wrong and what to do.
 
-The bundle has no Secret, no argument of a call and no token. It has names, and the messages in status and
-events: read it before you give it away.
+The bundle has no Secret, no argument of a call and no token. It has names of objects, and the messages in
+status and events: read it before you share it.
 
-Exit codes: 0; 1 if something is wrong, or the command failed; 2 for a wrong command line; 3 if nothing is
-wrong and something could not be checked.";
+Exit codes: 0, also with a WARNING; 1 if a line is ERROR, or the command failed; 2 for a wrong command line, or
+a file that exists; 3 if no line is ERROR and a check could not be made.";
 
 pub const SUSPEND: &str = "\
 Examples:

@@ -2,6 +2,7 @@
 //! decoded does not end the list.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
@@ -94,26 +95,46 @@ pub async fn pages<K>(
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
+    let mut found = Vec::new();
+    let path = K::url_path(&(), namespace);
+    let all = each_page(client, &path, parameters, |page| {
+        for item in page {
+            found.push(decode(item.get())?);
+        }
+        Ok(match found.len() < most {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        })
+    });
+    // Whether there are more objects does not matter here.
+    let _: ControlFlow<()> = all.await?;
+    Ok(found)
+}
+
+/// Lists objects page by page, as texts. `Break`: `take` wanted no more of them, and there are more.
+pub async fn each_page(
+    client: &Client,
+    path: &str,
+    parameters: ListParams,
+    mut take: impl FnMut(Vec<Box<RawValue>>) -> Result<ControlFlow<()>, serde_json::Error>,
+) -> Result<ControlFlow<()>, kube::Error> {
     #[derive(Deserialize)]
     struct Page {
         metadata: ListMeta,
         items: Vec<Box<RawValue>>,
     }
-    let mut found = Vec::new();
     let mut parameters = parameters.limit(PAGE);
     loop {
-        let request = Request::new(K::url_path(&(), namespace))
+        let request = Request::new(path)
             .list(&parameters)
             .map_err(kube::Error::BuildRequest)?;
         let text = client.request_text(request).await?;
         let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-        for item in page.items {
-            found.push(decode(item.get()).map_err(kube::Error::SerdeError)?);
-        }
+        let wants_more = take(page.items).map_err(kube::Error::SerdeError)?;
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(_) if found.len() >= most => return Ok(found),
+            Some(_) if wants_more.is_break() => return Ok(ControlFlow::Break(())),
             Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(found),
+            None => return Ok(ControlFlow::Continue(())),
         }
     }
 }

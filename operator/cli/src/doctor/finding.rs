@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use toolcrib_bounds::listed;
 
-use crate::cluster::installation::{Facts, Gap, Refusal};
+use crate::cluster::installation::{Cause, Facts, Gap};
 
 /// A subject that is checked. Findings are printed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -48,12 +48,12 @@ impl Check {
     }
 }
 
-/// What a check found out.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Level {
     Ok,
-    /// Nothing fails, and somebody should look at it.
+    /// Everything works, and a person should look at it.
     Warning,
     Error,
     /// The user may not read what the check needs.
@@ -76,9 +76,9 @@ impl Level {
 pub struct Finding {
     pub check: Check,
     pub level: Level,
-    /// What is wrong, with the object; or what is in order.
+    /// The fault and its object. With [`Level::Ok`], the state that was checked.
     pub message: String,
-    /// What to do: a command, a field, or an object to apply. Empty if all is in order.
+    /// The remedy: a command, a field, or an object to apply. Empty with [`Level::Ok`].
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cure: String,
 }
@@ -88,10 +88,10 @@ pub struct Finding {
 pub struct Findings {
     check: Check,
     findings: Vec<Finding>,
-    gaps: Vec<Gap>,
+    gaps: BTreeSet<Gap>,
 }
 
-/// Most questions that a finding about gaps names.
+/// Most requests that a finding about gaps names.
 const NAMED: usize = 3;
 
 impl Findings {
@@ -99,7 +99,7 @@ impl Findings {
         Self {
             check,
             findings: Vec::new(),
-            gaps: Vec::new(),
+            gaps: BTreeSet::new(),
         }
     }
 
@@ -107,8 +107,8 @@ impl Findings {
         self.push(Level::Error, message.into(), cure.into());
     }
 
-    /// Reports an object of the chart that does not exist. Without the controller's Deployment its name
-    /// is a guess, so nothing is known of it.
+    /// Reports that an object of the chart does not exist. If Deployments could not be listed, the name of
+    /// the object is a guess, so this reports that gap instead.
     pub fn absent(&mut self, facts: &Facts, message: impl Into<String>, cure: impl Into<String>) {
         match &facts.deployments {
             Ok(_) => self.error(message, cure),
@@ -122,9 +122,7 @@ impl Findings {
 
     /// Notes that an answer is missing. All gaps of a check are one finding.
     pub fn gap(&mut self, gap: &Gap) {
-        if !self.gaps.contains(gap) {
-            self.gaps.push(gap.clone());
-        }
+        self.gaps.insert(gap.clone());
     }
 
     fn push(&mut self, level: Level, message: String, cure: String) {
@@ -136,8 +134,8 @@ impl Findings {
         });
     }
 
-    /// Returns the findings. If there is none, one says what is in order.
-    pub fn or_ok(mut self, message: impl Into<String>) -> Vec<Finding> {
+    /// Returns the findings, or one of [`Level::Ok`] with this message.
+    pub fn finish(mut self, message: impl Into<String>) -> Vec<Finding> {
         if !self.gaps.is_empty() {
             let (message, cure) = not_checked(&self.gaps);
             self.push(Level::NotChecked, message, cure);
@@ -150,23 +148,27 @@ impl Findings {
 }
 
 /// Says what could not be read, and the rights that are missing.
-fn not_checked(gaps: &[Gap]) -> (String, String) {
+fn not_checked(gaps: &BTreeSet<Gap>) -> (String, String) {
     let mut forbidden = Vec::new();
     let mut parts = Vec::new();
     for gap in gaps {
         match &gap.why {
-            Refusal::Forbidden => forbidden.push(&*gap.question),
-            Refusal::Failed(why) => parts.push(format!("could not {}: {why}", gap.question)),
+            Cause::Forbidden => forbidden.push(&*gap.question),
+            Cause::Failed(why) => parts.push(format!("could not {}: {why}", gap.question)),
         }
     }
     if forbidden.is_empty() {
         let cure = "try again; if it fails again, look at the API server";
-        return (parts.join("; "), cure.to_owned());
+        return (listed(&parts, NAMED), cure.to_owned());
     }
-    parts.insert(0, format!("you may not {}", listed(&forbidden, NAMED)));
+    let forbidden_words = format!("you may not {}", listed(&forbidden, NAMED));
     let rights: BTreeSet<String> = forbidden.iter().map(|question| right(question)).collect();
     let rights: Vec<String> = rights.into_iter().collect();
-    (parts.join("; "), format!("ask for {}", rights.join(", ")))
+    let message = match parts.is_empty() {
+        true => forbidden_words,
+        false => format!("{forbidden_words}; {}", listed(&parts, NAMED)),
+    };
+    (message, format!("ask for {}", listed(&rights, NAMED)))
 }
 
 /// The right that a question needs: `get leases den/heron` needs `get` on leases in namespace den.

@@ -18,6 +18,9 @@ use crate::failure::Failure;
 use crate::print::{self, Output};
 
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.bundle {
+        bundle::check(args, path)?;
+    }
     let operator = OperatorArgs::default();
     let session = Session::open(&args.cluster, &operator, WithoutCluster::Nothing)?;
     let facts = session.installation(&args.operator_namespace)?;

@@ -27,6 +27,16 @@ use serde::Serialize;
 use serde_json::Value;
 use toolcrib_compile::yaml;
 
+/// Asks a question on standard error. True only if the user agrees.
+pub fn confirm(question: &str) -> anyhow::Result<bool> {
+    eprint!("{question} [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin()
+        .read_line(&mut answer)
+        .context("cannot read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 /// Writes all of `text`. A reader that has closed the pipe (`| head`) is no error.
 pub fn to_stdout(text: &str) -> std::io::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {

@@ -76,14 +76,9 @@ pub fn confirm(compilation: &Compilation, args: &RunArgs) -> Result<(), Failure>
             "a credential of --secret goes to several hosts: if it may, say --yes",
         ));
     }
-    eprint!("Send it to all of these hosts? [y/N] ");
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .context("cannot read the answer")?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::usage("nothing was sent, and nothing started")),
+    match print::confirm("Send it to all of these hosts?")? {
+        true => Ok(()),
+        false => Err(Failure::usage("nothing was sent, and nothing started")),
     }
 }
 

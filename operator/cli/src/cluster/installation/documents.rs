@@ -1,12 +1,13 @@
 //! Reads objects as JSON, and logs, for a bug report.
 //!
-//! Objects that this release cannot decode are among them. Not here: what of them may leave the cluster
+//! The objects include those that this release cannot decode. Not here: their redaction
 //! (`crate::doctor::bundle`).
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{ApiResource, DynamicObject, ListParams, LogParams};
+use kube::api::{ListParams, LogParams};
 use kube::{Api, Client, Resource};
 use serde_json::Value;
 use toolcrib_crds::{
@@ -14,18 +15,21 @@ use toolcrib_crds::{
     ToolGrant,
 };
 
-use super::read::why;
+use super::read::{list_request, why};
 use super::release::INSTANCE_LABEL;
-use super::{COMPONENT_LABEL, Facts, Gap, List, Refusal};
+use super::{COMPONENT_LABEL, Cause, Facts, Gap, List};
+use crate::cluster::read::each_page;
 use crate::cluster::{Scope, Session};
 use crate::failure::Failure;
 
-/// Most objects of one kind, and objects of a page.
-const MOST: usize = 5_000;
-const PAGE: u32 = 500;
-/// Limits on one log: its last lines, and their bytes.
-const LINES: i64 = 2_000;
-const BYTES: i64 = 1 << 20;
+/// Most objects of one kind.
+const MAX_OBJECTS: usize = 5_000;
+/// Most bytes of the objects of one kind.
+const MAX_BYTES: usize = 16 << 20;
+/// Lines at the end of a log that are read.
+const LOG_LINES: i64 = 2_000;
+/// Most bytes of a log.
+const LOG_BYTES: i64 = 1 << 20;
 
 /// The objects of one kind.
 pub struct Documents {
@@ -38,17 +42,17 @@ impl Session {
     pub fn documents(&self, facts: &Facts) -> Result<Vec<Documents>, Failure> {
         let (client, scope) = (self.client(), &facts.scope);
         let everywhere = &Scope::All;
-        let mut inhabited = match scope {
+        let mut namespaces = match scope {
             Scope::All => BTreeSet::new(),
             Scope::Namespaces(named) => named.clone(),
         };
-        inhabited.insert(facts.release.namespace.clone());
+        namespaces.insert(facts.release.namespace.clone());
         let with_system = match scope {
             Scope::All => Scope::All,
-            Scope::Namespaces(_) => Scope::Namespaces(inhabited),
+            Scope::Namespaces(_) => Scope::Namespaces(namespaces),
         };
         self.ask(async {
-            let (a, b, c, d, e, f, g, h, i) = tokio::join!(
+            let kinds = tokio::join!(
                 kind::<Agent>(client, scope),
                 kind::<Surface>(client, scope),
                 kind::<ToolGrant>(client, scope),
@@ -59,7 +63,7 @@ impl Session {
                 kind::<ToolDecision>(client, scope),
                 kind::<Event>(client, &with_system),
             );
-            vec![a, b, c, d, e, f, g, h, i]
+            Vec::from(<[Documents; 9]>::from(kinds))
         })
     }
 
@@ -74,7 +78,7 @@ impl Session {
         listed.unwrap_or_else(|late| {
             Err(Gap {
                 question: format!("list pods in namespace {}", facts.release.namespace),
-                why: Refusal::Failed(late.to_string()),
+                why: Cause::Failed(late.to_string()),
             })
         })
     }
@@ -84,8 +88,8 @@ impl Session {
         let api: Api<Pod> = Api::namespaced(self.client().clone(), namespace);
         let params = LogParams {
             container: Some(container.to_owned()),
-            tail_lines: Some(LINES),
-            limit_bytes: Some(BYTES),
+            tail_lines: Some(LOG_LINES),
+            limit_bytes: Some(LOG_BYTES),
             ..LogParams::default()
         };
         let gap = |why| Gap {
@@ -94,7 +98,7 @@ impl Session {
         };
         match self.ask(api.logs(pod, &params)) {
             Ok(read) => read.map_err(|error| gap(why(error))),
-            Err(late) => Err(gap(Refusal::Failed(late.to_string()))),
+            Err(late) => Err(gap(Cause::Failed(late.to_string()))),
         }
     }
 }
@@ -102,42 +106,36 @@ impl Session {
 async fn kind<K: Resource<DynamicType = ()>>(client: &Client, scope: &Scope) -> Documents {
     Documents {
         kind: K::kind(&()).into_owned(),
-        objects: list(client, scope, &ApiResource::erase::<K>(&())).await,
+        objects: list::<K>(client, scope).await,
     }
 }
 
-async fn list(client: &Client, scope: &Scope, resource: &ApiResource) -> List<Value> {
+async fn list<K: Resource<DynamicType = ()>>(client: &Client, scope: &Scope) -> List<Value> {
     let mut found = Vec::new();
+    let mut bytes = 0;
     for namespace in scope.namespaces() {
         let gap = |why| Gap {
-            question: match namespace {
-                Some(namespace) => format!("list {} in namespace {namespace}", resource.plural),
-                None => format!("list {} in all namespaces", resource.plural),
-            },
+            question: list_request::<K>(namespace),
             why,
         };
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
-            None => Api::all_with(client.clone(), resource),
-        };
-        let mut parameters = ListParams::default().limit(PAGE);
-        loop {
-            let page = api
-                .list(&parameters)
-                .await
-                .map_err(|error| gap(why(error)))?;
-            for object in page.items {
-                found.push(
-                    serde_json::to_value(object)
-                        .map_err(|error| gap(Refusal::Failed(error.to_string())))?,
-                );
+        let path = K::url_path(&(), namespace);
+        let all = each_page(client, &path, ListParams::default(), |page| {
+            for item in page {
+                bytes += item.get().len();
+                let text = toolcrib_crds::without_managed_fields(item.get())?;
+                found.push(serde_json::from_str(&text)?);
             }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) if found.len() < MOST => {
-                    parameters = parameters.continue_token(&token);
-                }
-                Some(_) | None => break,
-            }
+            Ok(match found.len() < MAX_OBJECTS && bytes < MAX_BYTES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        });
+        if all.await.map_err(|error| gap(why(error)))?.is_break() {
+            let bound = format!(
+                "there are more than {MAX_OBJECTS} objects or {} MiB: narrow it with --namespace",
+                MAX_BYTES >> 20
+            );
+            return Err(gap(Cause::Failed(bound)));
         }
     }
     Ok(found)

@@ -33,42 +33,42 @@ use super::Scope;
 pub use documents::Documents;
 pub use release::{Release, SecretScope};
 
-/// Why something could not be read.
+/// A request that failed, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gap {
-    /// What was asked for: verb, plural, and a name or `in namespace …`, such as
+    /// The request: verb, plural of the resource, and a name or `in namespace …`, such as
     /// `list pods in namespace pond`.
     pub question: String,
-    pub why: Refusal,
+    pub why: Cause,
 }
 
-/// Why a question has no answer.
+/// The reason that a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
-    /// The user has no right to ask.
+pub enum Cause {
+    /// The API server answered 403: the user lacks the right.
     Forbidden,
     Failed(String),
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Refusal::Forbidden => "forbidden",
-            Refusal::Failed(why) => why,
+            Cause::Forbidden => "forbidden",
+            Cause::Failed(why) => why,
         })
     }
 }
 
-/// An answer, unless the user may not ask.
+/// An answer of the API server, or the gap that it leaves.
 pub type Answer<T> = Result<T, Gap>;
 /// One object; `None`: it does not exist.
 pub type Object<T> = Answer<Option<T>>;
 pub type List<T> = Answer<Vec<T>>;
 
-/// What was read, at one time.
+/// The objects of an installation and its agents, read at one time.
 pub struct Facts {
     pub now: Timestamp,
-    /// The namespaces whose agents are looked at.
+    /// The namespaces whose agents are checked.
     pub scope: Scope,
     /// The release of the API server, such as `v1.35.2`.
     pub server: String,
@@ -79,8 +79,8 @@ pub struct Facts {
     /// The Deployments of controller and webhook.
     pub deployments: List<Deployment>,
     pub lease: Object<Lease>,
-    pub injecting: Object<MutatingWebhookConfiguration>,
-    pub validating: Object<ValidatingWebhookConfiguration>,
+    pub mutating_webhooks: Object<MutatingWebhookConfiguration>,
+    pub validating_webhooks: Object<ValidatingWebhookConfiguration>,
     /// The addresses behind the Services of the operator's namespace.
     pub endpoints: List<EndpointSlice>,
     /// The metadata of the Secret with the operator's certificates.
@@ -92,20 +92,21 @@ pub struct Facts {
     pub undecodable: BTreeMap<ObjectRef, String>,
     /// The pods with an agent's label.
     pub pods: List<Pod>,
-    /// The namespaces that have agents or their pods.
+    /// The namespaces that have agents or their pods, the operator, and the cluster's name servers.
     pub namespaces: BTreeMap<String, Object<Namespace>>,
     pub network_policies: List<NetworkPolicy>,
     pub role_bindings: List<RoleBinding>,
-    /// The role with the rights where agents live, and its binding for all namespaces.
-    pub materials: Object<ClusterRole>,
-    pub everywhere: Object<ClusterRoleBinding>,
+    /// The role with the controller's rights in namespaces with agents.
+    pub agent_role: Object<ClusterRole>,
+    /// The binding of that role for all namespaces, which `clusterWideSecrets` of the chart writes.
+    pub agent_role_binding: Object<ClusterRoleBinding>,
     /// The objects as the compiler takes them, with the metadata of Secrets.
     pub objects: Answer<Inputs>,
 }
 
 impl Facts {
     /// The namespaces that have agents or their pods, as far as these could be listed.
-    pub fn inhabited(&self) -> BTreeSet<&str> {
+    pub fn agent_namespaces(&self) -> BTreeSet<&str> {
         let agents = self
             .agents
             .iter()

@@ -20,13 +20,13 @@ use serde::de::DeserializeOwned;
 use toolcrib_compile::{Inputs, ObjectRef, names};
 use toolcrib_crds::Agent;
 
-use super::{Answer, CONTROLLER, Facts, Gap, List, Object, Refusal, Release, component_of};
+use super::{Answer, CONTROLLER, Cause, Facts, Gap, List, Object, Release, component_of};
 use crate::args::OperatorArgs;
 use crate::cluster::read::{AT_ONCE, ListItem, pages};
 use crate::cluster::{ReadError, Scope, Session, read_all};
 use crate::failure::Failure;
 
-/// Most objects of one list. A cluster with more agents is looked at by namespaces.
+/// Most objects of one list. For a larger cluster, the user names a namespace.
 const MOST: usize = 20_000;
 /// Selects the objects of the chart.
 const OF_THE_CHART: &str = "app.kubernetes.io/part-of=toolcrib";
@@ -81,8 +81,8 @@ async fn facts(client: &Client, scope: Scope, operator: &str, server: String) ->
         definitions,
         deployments,
         lease: installed.lease,
-        injecting: installed.injecting,
-        validating: installed.validating,
+        mutating_webhooks: installed.mutating_webhooks,
+        validating_webhooks: installed.validating_webhooks,
         endpoints: installed.endpoints,
         certificates: installed.certificates,
         policies,
@@ -93,15 +93,18 @@ async fn facts(client: &Client, scope: Scope, operator: &str, server: String) ->
         namespaces: BTreeMap::new(),
         network_policies,
         role_bindings,
-        materials: installed.materials,
-        everywhere: installed.everywhere,
+        agent_role: installed.agent_role,
+        agent_role_binding: installed.agent_role_binding,
         objects,
         release,
     };
-    let mut inhabited: BTreeSet<String> =
-        facts.inhabited().into_iter().map(str::to_owned).collect();
-    inhabited.insert(operator.to_owned());
-    let found = stream::iter(inhabited).map(|name| async move {
+    let mut namespaces: BTreeSet<String> = facts
+        .agent_namespaces()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    namespaces.extend([operator, names::DNS_NAMESPACE].map(str::to_owned));
+    let found = stream::iter(namespaces).map(|name| async move {
         let namespace = get(client, None, &name).await;
         (name, namespace)
     });
@@ -112,35 +115,35 @@ async fn facts(client: &Client, scope: Scope, operator: &str, server: String) ->
 /// The objects of the chart that have one name each.
 struct Installed {
     lease: Object<Lease>,
-    injecting: Object<MutatingWebhookConfiguration>,
-    validating: Object<ValidatingWebhookConfiguration>,
+    mutating_webhooks: Object<MutatingWebhookConfiguration>,
+    validating_webhooks: Object<ValidatingWebhookConfiguration>,
     endpoints: List<EndpointSlice>,
     certificates: Object<ObjectMeta>,
-    materials: Object<ClusterRole>,
-    everywhere: Object<ClusterRoleBinding>,
+    agent_role: Object<ClusterRole>,
+    agent_role_binding: Object<ClusterRoleBinding>,
 }
 
 async fn installed(client: &Client, release: &Release) -> Installed {
     let here = Some(&*release.namespace);
     let scope = Scope::of(Some(release.namespace.clone()));
-    let materials = release.materials();
-    let (lease, injecting, validating, endpoints, certificates, role, everywhere) = tokio::join!(
+    let agent_role = release.agent_role();
+    let (lease, mutating_webhooks, validating_webhooks, endpoints, certificates, role, binding) = tokio::join!(
         get(client, here, &release.lease),
         get(client, None, &release.name),
         get(client, None, &release.name),
         list(client, &scope, ""),
         metadata(client, &release.namespace, &release.certificate_secret),
-        get(client, None, &materials),
-        get(client, None, &materials),
+        get(client, None, &agent_role),
+        get(client, None, &agent_role),
     );
     Installed {
         lease,
-        injecting,
-        validating,
+        mutating_webhooks,
+        validating_webhooks,
         endpoints,
         certificates,
-        materials: role,
-        everywhere,
+        agent_role: role,
+        agent_role_binding: binding,
     }
 }
 
@@ -184,15 +187,15 @@ async fn objects(client: &Client, scope: &Scope, given: &OperatorArgs) -> Answer
     match read {
         Ok(cluster) => Ok(cluster.loaded.inputs),
         Err(ReadError::Api { doing, error }) => Err(gap(doing, why(error))),
-        Err(ReadError::TooMany(over)) => Err(gap(question, Refusal::Failed(over.to_string()))),
+        Err(ReadError::TooMany(over)) => Err(gap(question, Cause::Failed(over.to_string()))),
         Err(ReadError::NoPolicies(_)) => {
             let question = "list clustertoolpolicies in all namespaces".to_owned();
-            Err(gap(question, Refusal::Forbidden))
+            Err(gap(question, Cause::Forbidden))
         }
     }
 }
 
-/// Lists a kind of Kubernetes.
+/// Lists a built-in kind. One object that cannot be decoded fails the list.
 pub(super) async fn list<K>(client: &Client, scope: &Scope, labels: &str) -> List<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
@@ -201,7 +204,7 @@ where
     let objects = items.into_iter().map(|item| {
         item.object.map_err(|why| Gap {
             question: format!("decode {} {}", K::kind(&()), item.key),
-            why: Refusal::Failed(why),
+            why: Cause::Failed(why),
         })
     });
     objects.collect()
@@ -214,10 +217,7 @@ where
     let mut all = Vec::new();
     for namespace in scope.namespaces() {
         let gap = |why| Gap {
-            question: match namespace {
-                Some(namespace) => format!("list {} in namespace {namespace}", K::plural(&())),
-                None => format!("list {} in all namespaces", K::plural(&())),
-            },
+            question: list_request::<K>(namespace),
             why,
         };
         let parameters = ListParams::default().labels(labels);
@@ -225,10 +225,19 @@ where
         all.extend(found.map_err(|error| gap(why(error)))?);
         if all.len() >= MOST {
             let bound = format!("there are {MOST} or more: narrow it with --namespace");
-            return Err(gap(Refusal::Failed(bound)));
+            return Err(gap(Cause::Failed(bound)));
         }
     }
     Ok(all)
+}
+
+/// The words of a list request, for [`Gap`].
+pub(super) fn list_request<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> String {
+    let resource = K::plural(&());
+    match namespace {
+        Some(namespace) => format!("list {resource} in namespace {namespace}"),
+        None => format!("list {resource} in all namespaces"),
+    }
 }
 
 /// Reads one object; `namespace` is `None` for a kind without namespaces.
@@ -268,12 +277,12 @@ fn answer<T>(read: Result<T, kube::Error>, question: impl FnOnce() -> String) ->
     }
 }
 
-pub(super) fn why(error: kube::Error) -> Refusal {
+pub(super) fn why(error: kube::Error) -> Cause {
     let kube::Error::Api(status) = &error else {
-        return Refusal::Failed(error.to_string());
+        return Cause::Failed(error.to_string());
     };
     match status.code {
-        403 => Refusal::Forbidden,
-        _ => Refusal::Failed(status.message.clone()),
+        403 => Cause::Forbidden,
+        _ => Cause::Failed(status.message.clone()),
     }
 }

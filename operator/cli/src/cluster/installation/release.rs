@@ -27,7 +27,7 @@ pub struct Release {
     pub has_hints: bool,
 }
 
-/// The namespaces whose Secrets the controller is told to use.
+/// The namespaces whose Secrets the controller may use, by its flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretScope {
     All,
@@ -62,7 +62,7 @@ impl Release {
         }
     }
 
-    /// Reads the Deployment of the controller. What it does not say is as the chart has it.
+    /// Reads the Deployment of the controller. Missing flags have the chart's defaults.
     pub fn of(controller: &Deployment) -> Self {
         let mut release = Self::assumed(&controller.namespace().unwrap_or_default());
         let flags = operator::flags(controller);
@@ -73,8 +73,8 @@ impl Release {
             ("--link-service", &mut release.link_service),
             ("--certificate-secret", &mut release.certificate_secret),
         ] {
-            if let Some(said) = flags.get(flag) {
-                field.clone_from(said);
+            if let Some(value) = flags.get(flag) {
+                field.clone_from(value);
             }
         }
         let pod = controller
@@ -103,7 +103,7 @@ impl Release {
     }
 
     /// The name of the role with the rights where agents live, and of its bindings.
-    pub fn materials(&self) -> String {
+    pub fn agent_role(&self) -> String {
         format!("{}-materials", self.name)
     }
 

@@ -1,11 +1,11 @@
-//! The files of a bundle, from what was read. Pure.
+//! Builds the files of a bundle from the facts, without IO.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolcrib_bounds::count;
 
-use super::redact;
+use super::redact::{self, Owner};
 use crate::cluster::installation::{Documents, Facts, Gap, List, Object};
 use crate::doctor::finding::Finding;
 use crate::doctor::report;
@@ -17,7 +17,7 @@ const MOST: usize = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     pub name: String,
-    /// What is in it, for the user's decision.
+    /// A description of the content, which the user reads before the file is written.
     pub about: String,
     pub text: String,
 }
@@ -30,7 +30,7 @@ pub struct Log {
     pub text: Result<String, Gap>,
 }
 
-/// What is read for the bundle alone.
+/// The objects and logs that only the bundle needs.
 pub struct Extras {
     pub documents: Vec<Documents>,
     pub operator_pods: List<Pod>,
@@ -38,7 +38,7 @@ pub struct Extras {
 }
 
 /// Returns the files, in the order of writing.
-pub fn files(facts: &Facts, more: &Extras, findings: &[Finding]) -> anyhow::Result<Vec<File>> {
+pub fn files(facts: &Facts, extras: &Extras, findings: &[Finding]) -> anyhow::Result<Vec<File>> {
     let mut content = Content::default();
     content.add(
         "findings.txt",
@@ -52,15 +52,28 @@ pub fn files(facts: &Facts, more: &Extras, findings: &[Finding]) -> anyhow::Resu
         "time": facts.now.to_string(),
     });
     content.add("versions.json", "versions and the time", pretty(&versions)?);
-    for documents in &more.documents {
-        content.objects(&documents.kind, &documents.kind, &documents.objects)?;
+    for documents in &extras.documents {
+        content.objects(
+            &documents.kind,
+            &documents.kind,
+            Owner::User,
+            &documents.objects,
+        )?;
     }
-    content.typed("Deployment", &facts.deployments)?;
+    content.named(
+        "Deployment",
+        "Deployment",
+        Owner::Operator,
+        &facts.deployments,
+    )?;
     content.typed("Lease", &list_of(&facts.lease))?;
-    content.typed("MutatingWebhookConfiguration", &list_of(&facts.injecting))?;
+    content.typed(
+        "MutatingWebhookConfiguration",
+        &list_of(&facts.mutating_webhooks),
+    )?;
     content.typed(
         "ValidatingWebhookConfiguration",
-        &list_of(&facts.validating),
+        &list_of(&facts.validating_webhooks),
     )?;
     let own = |name: &Option<String>| {
         let prefix = format!("{}-", facts.release.name);
@@ -77,9 +90,20 @@ pub fn files(facts: &Facts, more: &Extras, findings: &[Finding]) -> anyhow::Resu
     });
     content.typed("ValidatingAdmissionPolicyBinding", &bindings)?;
     content.typed("EndpointSlice", &facts.endpoints)?;
-    content.typed("ClusterRole", &list_of(&facts.materials))?;
+    content.typed("ClusterRole", &list_of(&facts.agent_role))?;
+    content.typed("ClusterRoleBinding", &list_of(&facts.agent_role_binding))?;
+    let role_bindings = facts.role_bindings.clone().map(|mut all| {
+        all.retain(|it| own(&it.metadata.name));
+        all
+    });
+    content.typed("RoleBinding", &role_bindings)?;
     content.typed("Pod", &facts.pods)?;
-    content.named("operator-pod", "Pod", &more.operator_pods)?;
+    content.named(
+        "operator-pod",
+        "Pod",
+        Owner::Operator,
+        &extras.operator_pods,
+    )?;
     content.typed("NetworkPolicy", &facts.network_policies)?;
     let namespaces = facts
         .namespaces
@@ -88,7 +112,7 @@ pub fn files(facts: &Facts, more: &Extras, findings: &[Finding]) -> anyhow::Resu
     let namespaces: Result<Vec<_>, Gap> = namespaces.collect();
     let namespaces = namespaces.map(|all| all.into_iter().flatten().collect());
     content.typed("Namespace", &namespaces)?;
-    for log in &more.logs {
+    for log in &extras.logs {
         let name = format!("logs/{}_{}_{}.log", log.namespace, log.pod, log.container);
         match &log.text {
             Ok(text) => content.add(
@@ -119,12 +143,15 @@ struct Content {
 
 impl Content {
     fn add(&mut self, name: &str, about: &str, text: String) {
-        self.bytes = self.bytes.saturating_add(text.len());
-        if self.bytes > MOST {
-            self.missing
-                .push(format!("{name}: the bundle has {} MiB already", MOST >> 20));
+        let bytes = self.bytes.saturating_add(text.len());
+        if bytes > MOST {
+            let bound = MOST >> 20;
+            self.missing.push(format!(
+                "{name}: left out, with it the bundle has over {bound} MiB"
+            ));
             return;
         }
+        self.bytes = bytes;
         self.files.push(File {
             name: name.to_owned(),
             about: about.to_owned(),
@@ -137,13 +164,20 @@ impl Content {
             .push(format!("{name}: could not {}: {}", gap.question, gap.why));
     }
 
-    fn objects(&mut self, name: &str, kind: &str, objects: &List<Value>) -> anyhow::Result<()> {
+    fn objects(
+        &mut self,
+        name: &str,
+        kind: &str,
+        owner: Owner,
+        objects: &List<Value>,
+    ) -> anyhow::Result<()> {
         let name = format!("objects/{}.json", name.to_lowercase());
         match objects {
             Err(gap) => self.missing(&name, gap),
             Ok(none) if none.is_empty() => {}
             Ok(objects) => {
-                let kept: Vec<Value> = objects.iter().map(|it| redact::object(kind, it)).collect();
+                let kept = objects.iter().map(|it| redact::object(kind, it, owner));
+                let kept: Vec<Value> = kept.collect();
                 self.add(&name, &count(kept.len(), "object"), pretty(&kept)?);
             }
         }
@@ -151,29 +185,30 @@ impl Content {
     }
 
     fn typed<T: Serialize>(&mut self, kind: &str, objects: &List<T>) -> anyhow::Result<()> {
-        self.named(kind, kind, objects)
+        self.named(kind, kind, Owner::User, objects)
     }
 
     fn named<T: Serialize>(
         &mut self,
         name: &str,
         kind: &str,
+        owner: Owner,
         objects: &List<T>,
     ) -> anyhow::Result<()> {
         match objects {
             Ok(objects) => {
                 let values = objects.iter().map(serde_json::to_value);
                 let values: Result<Vec<Value>, _> = values.collect();
-                self.objects(name, kind, &Ok(values?))
+                self.objects(name, kind, owner, &Ok(values?))
             }
-            Err(gap) => self.objects(name, kind, &Err(gap.clone())),
+            Err(gap) => self.objects(name, kind, owner, &Err(gap.clone())),
         }
     }
 
     fn end(mut self) -> Vec<File> {
         if !self.missing.is_empty() {
             let text = self.missing.join("\n") + "\n";
-            let about = "what could not be read";
+            let about = "the requests that failed, and files that are too long";
             self.files.push(File {
                 name: "missing.txt".to_owned(),
                 about: about.to_owned(),
@@ -220,7 +255,7 @@ mod tests {
         pod["spec"]["initContainers"][0]["env"] = env.clone();
         let ended = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": HOSTILE}});
         pod["spec"]["containers"] = json!([
-            {"name": "agent", "image": "otter", "args": ["--token", HOSTILE], "command": ["run", HOSTILE], "env": env},
+            {"name": "controller", "image": "otter", "args": ["--token", HOSTILE], "command": ["run", HOSTILE], "env": env},
         ]);
         pod["status"]["containerStatuses"] = json!([
             {"name": "agent", "ready": false, "restartCount": 1, "image": "otter", "imageID": "", "lastState": ended},
@@ -236,6 +271,8 @@ mod tests {
         let configuration = cluster.get("MutatingWebhookConfiguration", "toolcrib");
         configuration["webhooks"][0]["clientConfig"]["service"]["path"] =
             json!(format!("/inject/{HOSTILE}"));
+        configuration["webhooks"][0]["clientConfig"]["url"] =
+            json!(format!("https://hook.test/inject/{HOSTILE}"));
         let surface = cluster.get("Surface", "fish");
         surface["spec"]["url"] = json!(format!("https://otter:{HOSTILE}@fish.test/?key={HOSTILE}"));
         cluster.get("Secret", "fish")["stringData"]["token"] = json!(HOSTILE);
@@ -264,12 +301,12 @@ mod tests {
         }];
         let operator = cluster.objects.iter().filter(|it| it["kind"] == "Pod");
         let operator = operator.map(|it| serde_json::from_value(it.clone()).unwrap());
-        let more = Extras {
+        let extras = Extras {
             documents: documents(&cluster, &kinds),
             operator_pods: Ok(operator.collect()),
             logs,
         };
-        let files = files(&facts, &more, &findings).unwrap();
+        let files = files(&facts, &extras, &findings).unwrap();
         for file in &files {
             assert!(
                 !file.text.contains(HOSTILE),
@@ -297,6 +334,7 @@ mod tests {
                 "objects/validatingadmissionpolicybinding.json",
                 "objects/endpointslice.json",
                 "objects/clusterrole.json",
+                "objects/rolebinding.json",
                 "objects/pod.json",
                 "objects/operator-pod.json",
                 "objects/namespace.json",

@@ -1,13 +1,12 @@
 //! `--bundle`: a tar file for a bug report.
 //!
-//! [`redact`] says what of an object may be in it, [`content`] makes the files, and this file asks and
-//! writes. Invariant: nothing is written before the user has seen the list of the files and agreed.
+//! [`redact`] removes what may not be in it, [`content`] makes the files, and this file asks and writes. Invariant: nothing is written before the user has seen the list of the files and agreed.
 
 mod content;
 mod redact;
 
 use std::fs::OpenOptions;
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -22,14 +21,30 @@ use crate::args::DoctorArgs;
 use crate::cluster::Session;
 use crate::cluster::installation::Facts;
 use crate::failure::Failure;
-use crate::print::plain;
+use crate::print::{self, plain};
 
 /// Most logs of the operator, and of mediators.
 const MOST_LOGS: usize = 20;
 /// The folder in the archive.
 const FOLDER: &str = "toolcrib-bundle";
 
-/// Reads what else belongs to a bug report, asks, and writes `path`.
+/// Fails if the file cannot be written, before anything is read.
+pub fn check(args: &DoctorArgs, path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        return Err(Failure::usage(format_args!(
+            "{} exists: name another file with --bundle",
+            path.display()
+        )));
+    }
+    if !args.yes && !io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "--bundle asks before it writes, and standard input is no terminal: add --yes",
+        ));
+    }
+    Ok(())
+}
+
+/// Reads the other objects of a bug report, asks the user, and writes `path`.
 pub fn write(
     args: &DoctorArgs,
     path: &Path,
@@ -37,14 +52,8 @@ pub fn write(
     facts: &Facts,
     findings: &[Finding],
 ) -> Result<(), Failure> {
-    if path.exists() {
-        return Err(Failure::usage(format_args!(
-            "{} exists: name another file with --bundle",
-            path.display()
-        )));
-    }
     let operator_pods = session.operator_pods(facts);
-    let more = Extras {
+    let extras = Extras {
         documents: session.documents(facts)?,
         logs: match args.logs {
             true => logs(session, facts, operator_pods.as_deref().unwrap_or_default()),
@@ -52,20 +61,20 @@ pub fn write(
         },
         operator_pods,
     };
-    let files = content::files(facts, &more, findings)?;
+    let files = content::files(facts, &extras, findings)?;
     eprint!("\n{}", list(path, &files, args.logs));
-    if !args.yes && !agrees()? {
-        eprintln!("nothing is written: answer y, or give --yes");
+    if !args.yes && !print::confirm("Write it?")? {
+        eprintln!("bundle not written: answer y, or add --yes");
         return Ok(());
     }
     archive(path, &files).with_context(|| format!("cannot write {}", path.display()))?;
-    eprintln!("wrote {}: read it before you give it away", path.display());
+    eprintln!("wrote {}: read it before you share it", path.display());
     Ok(())
 }
 
 /// The list of the files, for the user's decision.
 fn list(path: &Path, files: &[File], with_logs: bool) -> String {
-    let mut text = format!("{} will have:\n", plain(&path.display().to_string()));
+    let mut text = format!("{} will contain:\n", plain(&path.display().to_string()));
     for file in files {
         let size = file.text.len().div_ceil(1024);
         text += &format!("  {:44} {size:6} KiB  {}\n", plain(&file.name), file.about);
@@ -76,19 +85,8 @@ fn list(path: &Path, files: &[File], with_logs: bool) -> String {
         ", no log (--logs adds them)"
     };
     text + &format!(
-        "It has no Secret, no argument of a call, no value of a variable and no token{logs}. It has names, and messages of status and events.\n"
+        "It contains no Secret, no argument of a call, no value of a variable and no token{logs}. It contains names of objects, and messages of conditions and events.\n"
     )
-}
-
-fn agrees() -> anyhow::Result<bool> {
-    eprint!("Write it? [y/N] ");
-    io::stderr().flush().context("cannot ask")?;
-    let mut answer = String::new();
-    io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .context("cannot read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Writes a new file that only the user may read.

@@ -1,8 +1,7 @@
-//! What of an object may be in a bug report.
+//! Removes from objects and logs everything that a bug report must not have.
 //!
-//! Invariant: fields are named that stay; a field that is not named here, or is no part of a spec or status
-//! of Toolcrib's kinds, does not leave the cluster. No value of a variable, no argument of a call and no
-//! annotation of others stays.
+//! Invariant: only fields that are named here stay, and of Toolcrib's kinds `spec` and `status`. Values of
+//! variables, arguments of calls and of users' programs, and annotations of others never stay. Labels stay.
 
 use serde_json::{Map, Value, json};
 use toolcrib_compile::names;
@@ -41,18 +40,28 @@ const FLAGS: [&str; 12] = [
     "--webhook-service",
 ];
 
-/// Returns the part of the object that may leave the cluster.
-pub fn object(kind: &str, object: &Value) -> Value {
+/// The commands of the operator's program.
+const COMMANDS: [&str; 2] = ["controller", "webhook"];
+
+/// Whose program a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Operator,
+    User,
+}
+
+/// Returns the part of the object that may leave the cluster. `owner`: whose programs it runs.
+pub fn object(kind: &str, object: &Value, owner: Owner) -> Value {
     let mut kept = json!({"kind": kind, "metadata": metadata(&object["metadata"])});
     match kind {
         "Pod" => {
-            kept["spec"] = pod_spec(&object["spec"]);
+            kept["spec"] = pod_spec(&object["spec"], owner);
             kept["status"] = pod_status(&object["status"]);
         }
         "Deployment" => {
             kept["spec"] = json!({
                 "replicas": object["spec"]["replicas"],
-                "template": {"spec": pod_spec(&object["spec"]["template"]["spec"])},
+                "template": {"spec": pod_spec(&object["spec"]["template"]["spec"], owner)},
             });
             kept["status"] = object["status"].clone();
         }
@@ -82,6 +91,9 @@ pub fn object(kind: &str, object: &Value) -> Value {
                 .map(|it| &mut it["clientConfig"])
             {
                 // The path is a secret: with it anybody could call the webhook.
+                if let Some(client) = client.as_object_mut() {
+                    client.remove("url");
+                }
                 if let Some(service) = client["service"].as_object_mut() {
                     service.remove("path");
                 }
@@ -117,7 +129,7 @@ pub fn object(kind: &str, object: &Value) -> Value {
             kept["spec"] = object["spec"].clone();
             kept["status"] = object["status"].clone();
         }
-        // A kind that nobody has thought about.
+        // Only the metadata of another kind stays.
         _ => {}
     }
     prune(&mut kept);
@@ -151,10 +163,10 @@ fn without(object: &Value, fields: &[&str]) -> Value {
     )
 }
 
-fn pod_spec(spec: &Value) -> Value {
+fn pod_spec(spec: &Value, owner: Owner) -> Value {
     let containers = |field: &str| -> Value {
         let containers = spec[field].as_array().into_iter().flatten();
-        containers.map(container).collect()
+        containers.map(|it| container(it, owner)).collect()
     };
     let mut kept = only(
         spec,
@@ -170,8 +182,8 @@ fn pod_spec(spec: &Value) -> Value {
     kept
 }
 
-/// Keeps the arguments of the operator alone: those of an agent's program are the user's.
-fn container(container: &Value) -> Value {
+/// Keeps the arguments of the operator's programs.
+fn container(container: &Value, owner: Owner) -> Value {
     let mut kept = only(
         container,
         &[
@@ -186,22 +198,23 @@ fn container(container: &Value) -> Value {
     let names_of = container["env"].as_array().into_iter().flatten();
     let variables: Vec<Value> = names_of.map(|it| it["name"].clone()).collect();
     kept["env"] = json!(variables);
-    let operator = ["controller", "webhook"];
-    if container["name"]
-        .as_str()
-        .is_some_and(|name| operator.contains(&name))
-    {
+    if owner == Owner::Operator {
         let arguments = container["args"].as_array().into_iter().flatten();
         let arguments = arguments.filter_map(Value::as_str);
-        let kept_arguments: Vec<String> = arguments
-            .map(|argument| match argument.split_once('=') {
-                Some((flag, _)) if !FLAGS.contains(&flag) => format!("{flag}=…"),
-                Some(_) | None => argument.to_owned(),
-            })
-            .collect();
-        kept["args"] = json!(kept_arguments);
+        let arguments: Vec<String> = arguments.map(argument).collect();
+        kept["args"] = json!(arguments);
     }
     kept
+}
+
+/// The chart writes a value only as `--flag=value`, so another word is one of [`COMMANDS`], or is dropped.
+fn argument(argument: &str) -> String {
+    match argument.split_once('=') {
+        Some((flag, _)) if FLAGS.contains(&flag) => argument.to_owned(),
+        Some((flag, _)) => format!("{flag}=…"),
+        None if argument.starts_with("--") || COMMANDS.contains(&argument) => argument.to_owned(),
+        None => "…".to_owned(),
+    }
 }
 
 /// Keeps no message of a container that has ended: it can be the end of its log.
@@ -258,8 +271,8 @@ fn prune(value: &mut Value) {
 
 /// The address without user and query; `None`: the text is no address, or has neither.
 fn address(text: &str) -> Option<String> {
-    let is_address = text.starts_with("http://") || text.starts_with("https://");
-    let mut url = is_address.then(|| url::Url::parse(text).ok()).flatten()?;
+    let url = url::Url::parse(text).ok();
+    let mut url = url.filter(|url| matches!(url.scheme(), "http" | "https"))?;
     let has_user = !url.username().is_empty() || url.password().is_some();
     if !has_user && url.query().is_none() {
         return None;
@@ -300,10 +313,24 @@ mod tests {
                 "https://fish.test/a?key=s3cret",
                 Some("https://fish.test/a"),
             ),
+            ("HTTP://otter@fish.test/a", Some("http://fish.test/a")),
             ("https://fish.test/a", None),
             ("see https://fish.test?a", None),
         ] {
             assert_eq!(address(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_known_arguments_of_the_operator_stay() {
+        for (written, kept) in [
+            ("controller", "controller"),
+            ("--refresh-hints", "--refresh-hints"),
+            ("--namespace=den", "--namespace=den"),
+            ("--token=s3cret", "--token=…"),
+            ("s3cret", "…"),
+        ] {
+            assert_eq!(argument(written), kept);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The agents: compiled and ready, or why not.
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use toolcrib_bounds::count;
 use toolcrib_compile::names;
@@ -21,7 +22,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         Ok(agents) => agents,
         Err(gap) => {
             findings.gap(gap);
-            return findings.or_ok("");
+            return findings.finish("");
         }
     };
     for (key, why) in &facts.undecodable {
@@ -33,6 +34,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             ),
         );
     }
+    let ready = agents.iter().filter(|agent| is_ready(agent)).count();
     for agent in agents {
         one(facts, agent, &mut findings);
     }
@@ -43,10 +45,26 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             format!("namespace {} (-A looks at all)", named.join(", "))
         }
     };
-    findings.or_ok(match agents.len() {
+    findings.finish(match agents.len() {
         0 => format!("there is no agent in {place}"),
-        many => format!("{} in {place}, all ready", count(many, "agent")),
+        many if many == ready => format!("{} in {place}, all ready", count(many, "agent")),
+        many => format!(
+            "{ready} of {} in {place} ready; the checks of pods and link have the others",
+            count(many, "agent")
+        ),
     })
+}
+
+fn condition<'a>(agent: &'a Agent, kind: ConditionType) -> Option<&'a Condition> {
+    agent
+        .conditions()
+        .iter()
+        .find(|it| it.type_ == kind.as_str())
+}
+
+fn is_ready(agent: &Agent) -> bool {
+    condition(agent, ConditionType::Ready)
+        .is_some_and(|it| it.status == ConditionStatus::True.as_str())
 }
 
 fn one(facts: &Facts, agent: &Agent, findings: &mut Findings) {
@@ -65,11 +83,7 @@ fn one(facts: &Facts, agent: &Agent, findings: &mut Findings) {
         .status
         .as_ref()
         .and_then(|status| status.observed_generation);
-    let ready = agent
-        .conditions()
-        .iter()
-        .find(|it| it.type_ == ConditionType::Ready.as_str());
-    let Some(ready) = ready else {
+    let Some(ready) = condition(agent, ConditionType::Ready) else {
         let born = agent.metadata.creation_timestamp.as_ref();
         let is_new = born.is_some_and(|born| facts.now.duration_since(born.0) < PATIENCE);
         if !is_new {
@@ -105,7 +119,7 @@ fn one(facts: &Facts, agent: &Agent, findings: &mut Findings) {
         );
     } else if seen < agent.metadata.generation {
         findings.warning(
-            format!("the status of Agent {namespace}/{name} is of an earlier spec"),
+            format!("Agent {namespace}/{name}: status.observedGeneration is behind the spec"),
             format!("wait some seconds, then look at the controller: `kubectl logs -n {} deployment/{}`", facts.release.namespace, facts.controller()),
         );
     }

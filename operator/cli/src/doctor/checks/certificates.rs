@@ -28,19 +28,26 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let mut findings = Findings::of(Check::Certificates);
     let mut ends = Vec::new();
     let name = &facts.release.name;
-    let injecting = facts
-        .injecting
+    let gaps = [
+        facts.mutating_webhooks.as_ref().err(),
+        facts.validating_webhooks.as_ref().err(),
+    ];
+    for gap in gaps.into_iter().flatten() {
+        findings.gap(gap);
+    }
+    let mutating = facts
+        .mutating_webhooks
         .iter()
         .flatten()
         .flat_map(|it| it.webhooks.iter().flatten());
-    let injecting = injecting.map(|it| ("MutatingWebhookConfiguration", &it.client_config));
+    let mutating = mutating.map(|it| ("MutatingWebhookConfiguration", &it.client_config));
     let validating = facts
-        .validating
+        .validating_webhooks
         .iter()
         .flatten()
         .flat_map(|it| it.webhooks.iter().flatten());
     let validating = validating.map(|it| ("ValidatingWebhookConfiguration", &it.client_config));
-    for (kind, client) in injecting.chain(validating) {
+    for (kind, client) in mutating.chain(validating) {
         if let Some(bundle) = client
             .ca_bundle
             .as_ref()
@@ -52,16 +59,16 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     }
     ends.extend(served(facts, &mut findings));
     let first = ends.into_iter().min();
-    findings.or_ok(match first {
+    findings.finish(match first {
         Some(first) => format!("valid until {first} or longer"),
         None => "no certificate is in use".to_owned(),
     })
 }
 
-/// What the controller does about all of them.
+/// The cure: find out why no leader renews the certificate.
 fn renewal(facts: &Facts) -> String {
     format!(
-        "look why no leader renews it: `kubectl logs -n {} deployment/{}`",
+        "find out why no leader renews it: `kubectl logs -n {} deployment/{}`",
         facts.release.namespace,
         facts.controller()
     )
@@ -125,8 +132,9 @@ fn served(facts: &Facts, findings: &mut Findings) -> Option<Timestamp> {
             let message = format!("the certificate of the {what} expired at {not_after}");
             findings.error(message, renewal(facts));
         } else if not_after.duration_since(facts.now) < SPARE {
-            let message =
-                format!("the certificate of the {what} ends at {not_after}, and is not renewed");
+            let message = format!(
+                "the certificate of the {what} expires at {not_after} and should have been renewed by now"
+            );
             findings.warning(message, renewal(facts));
         }
         ends.push(not_after);

@@ -25,7 +25,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             Some(Err(gap)) => findings.gap(gap),
         }
     }
-    findings.or_ok(format!(
+    findings.finish(format!(
         "{} installed, with the fields of this release",
         count(OURS.len(), "definition")
     ))

@@ -1,69 +1,72 @@
 //! Refresh hints: they are sent, and kubelets heed them.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use toolcrib_compile::names;
+use toolcrib_crds::AgentStatus;
 
-use super::policies::bound;
+use super::rights::allows;
 use crate::cluster::installation::Facts;
 use crate::doctor::finding::{Check, Finding, Findings};
 
 /// Time in which a kubelet refreshes the files after a hint.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
-/// The policy without which the controller sends no hint.
-const POLICY: &str = "hints";
 
 pub fn check(facts: &Facts) -> Vec<Finding> {
     let mut findings = Findings::of(Check::Hints);
     if let Err(gap) = &facts.deployments {
         findings.gap(gap);
-        return findings.or_ok("");
+        return findings.finish("");
     }
     if !facts.release.has_hints {
         return findings
-            .or_ok("off (hints.enabled): a new grant reaches running pods in about a minute");
+            .finish("off (hints.enabled): a new grant reaches running pods in about a minute");
     }
-    let name = format!("{}-{POLICY}", facts.release.name);
-    let effect = "no hint is sent, and a new grant reaches running pods in about a minute";
-    if bound(facts, &name) == Some(false) {
+    let gaps = [
+        facts.agent_role.as_ref().err(),
+        facts.agents.as_ref().err(),
+        facts.pods.as_ref().err(),
+    ];
+    for gap in gaps.into_iter().flatten() {
+        findings.gap(gap);
+    }
+    if let Ok(Some(role)) = &facts.agent_role
+        && !allows(role, "pods", "patch")
+    {
         findings.warning(
-            format!("refresh hints are on, and ValidatingAdmissionPolicy {name} does not bind the controller to them: {effect}"),
-            format!("install the policy and its binding again: {} --set hints.enabled=true", facts.release.upgrade()),
+            format!(
+                "ClusterRole {} does not give the controller `patch` on pods: no hint is sent, and a new grant reaches running pods in about a minute",
+                facts.release.agent_role()
+            ),
+            format!(
+                "install it again: {} --set hints.enabled=true",
+                facts.release.upgrade()
+            ),
         );
     }
-    match &facts.materials {
-        Err(gap) => findings.gap(gap),
-        Ok(Some(role)) => {
-            let rules = role.rules.as_deref().unwrap_or_default();
-            let patches = rules.iter().any(|rule| {
-                let is_pods = |it: &String| it == "pods";
-                rule.resources.iter().flatten().any(is_pods)
-                    && rule.verbs.iter().any(|it| it == "patch")
-            });
-            if !patches {
-                findings.warning(
-                    format!(
-                        "ClusterRole {} does not give the controller `patch` on pods: {effect}",
-                        facts.release.materials()
-                    ),
-                    format!(
-                        "install it again: {} --set hints.enabled=true",
-                        facts.release.upgrade()
-                    ),
-                );
-            }
-        }
-        Ok(None) => {}
-    }
+    let agents = facts.agents.iter().flatten();
+    let agents: BTreeMap<(&str, &str), &AgentStatus> = agents
+        .filter_map(|agent| {
+            let metadata = &agent.metadata;
+            let key = (metadata.namespace.as_deref()?, metadata.name.as_deref()?);
+            Some((key, agent.status.as_ref()?))
+        })
+        .collect();
     for pod in facts.pods.iter().flatten() {
-        unheeded(facts, pod, &mut findings);
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let label = pod.labels().get(names::AGENT_LABEL);
+        if let Some(status) = label.and_then(|agent| agents.get(&(namespace, &**agent))) {
+            unheeded(facts, pod, status, &mut findings);
+        }
     }
-    findings.or_ok("on, and the policy limits the controller to them")
+    findings.finish("on (hints.enabled)")
 }
 
-/// A pod that was hinted at the current files, and has not loaded them since.
-fn unheeded(facts: &Facts, pod: &Pod, findings: &mut Findings) {
+/// Reports a pod that got a hint about the current files and has not loaded them since.
+fn unheeded(facts: &Facts, pod: &Pod, status: &AgentStatus, findings: &mut Findings) {
     let Some(hint) = pod.annotations().get(names::REFRESH_ANNOTATION) else {
         return;
     };
@@ -79,14 +82,6 @@ fn unheeded(facts: &Facts, pod: &Pod, findings: &mut Findings) {
     else {
         return;
     };
-    let agents = facts.agents.iter().flatten();
-    let mut own = agents.filter(|agent| {
-        agent.namespace() == pod.namespace()
-            && pod.labels().get(names::AGENT_LABEL) == Some(&agent.name_any())
-    });
-    let Some(status) = own.next().and_then(|agent| agent.status.as_ref()) else {
-        return;
-    };
     let is_current = status
         .manifest_digest
         .as_ref()
@@ -99,7 +94,7 @@ fn unheeded(facts: &Facts, pod: &Pod, findings: &mut Findings) {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         findings.warning(
             format!(
-                "pod {}/{} was hinted at {sent} that its files have changed, and has not loaded them",
+                "pod {}/{} got a refresh hint at {sent} and has not loaded the new files",
                 pod.namespace().unwrap_or_default(),
                 pod.name_any()
             ),

@@ -23,7 +23,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         Ok(slices) if ready(slices, service).is_empty() => findings.absent(
             facts,
             format!("Service {namespace}/{service} has no ready pod: mediators report nothing, and hear of no revocation"),
-            format!("look whether a controller leads, which labels its own pod for this Service: `kubectl get pods -n {namespace} -L {}`", names::LEADER_LABEL),
+            format!("find out whether a controller leads, which labels its own pod for this Service: `kubectl get pods -n {namespace} -L {}`", names::LEADER_LABEL),
         ),
         Ok(_) => {}
     }
@@ -38,7 +38,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             }
         }
     }
-    findings.or_ok(format!(
+    findings.finish(format!(
         "{} reported the current files",
         count(reporting, "pod")
     ))
@@ -62,7 +62,7 @@ pub(super) fn ready(slices: &[EndpointSlice], service: &str) -> Vec<String> {
         .collect()
 }
 
-/// The same as addresses.
+/// Parses the addresses of a Service's ready pods.
 pub(super) fn ready_addresses(slices: &[EndpointSlice], service: &str) -> Vec<IpAddr> {
     let texts = ready(slices, service).into_iter();
     texts.filter_map(|text| text.parse().ok()).collect()

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 use toolcrib_bounds::count;
 use toolcrib_compile::{NetworkSettings, Range, names, selector_matches};
+use toolcrib_crds::EgressProtocol;
 
 use super::link::ready_addresses;
 use super::named;
@@ -30,8 +31,10 @@ struct Destination {
     protocol: &'static str,
     port: u16,
     namespace: String,
-    namespace_labels: Labels,
-    pod_labels: Labels,
+    /// `None`: not known, so every selector may match.
+    namespace_labels: Option<Labels>,
+    /// `None`: not known, so every selector may match.
+    pod_labels: Option<Labels>,
     /// Empty: not known, so every range may contain it.
     addresses: Vec<IpAddr>,
 }
@@ -41,39 +44,52 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let gaps = [
         facts.network_policies.as_ref().err(),
         facts.pods.as_ref().err(),
+        facts.objects.as_ref().err(),
+        facts.deployments.as_ref().err(),
     ];
     for gap in gaps.into_iter().flatten() {
         findings.gap(gap);
     }
-    let destinations = [link(facts), names_of_cluster(facts)];
+    if facts.deployments.is_err() {
+        // The place of the link is a guess, and so are the name servers.
+        return findings.finish("");
+    }
+    let destinations: Vec<Destination> = [Some(link(facts)), name_servers(facts)]
+        .into_iter()
+        .flatten()
+        .collect();
+    let mut policies: BTreeMap<&str, Vec<&NetworkPolicy>> = BTreeMap::new();
+    for policy in facts.network_policies.iter().flatten() {
+        let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
+        policies.entry(namespace).or_default().push(policy);
+    }
     // Pods of one Deployment have the same labels, so one line for each set of policies.
-    let mut blocked: BTreeMap<(String, &str, Vec<String>), Vec<String>> = BTreeMap::new();
-    let pods = facts.pods.iter().flatten();
-    for pod in pods {
-        let policies = isolating(facts, pod);
-        if policies.is_empty() {
+    let mut blocked: BTreeMap<(&str, usize, Vec<&str>), Vec<String>> = BTreeMap::new();
+    for pod in facts.pods.iter().flatten() {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let own = policies.get(namespace).map_or(&[][..], Vec::as_slice);
+        let restricting = restricting(own, pod);
+        if restricting.is_empty() {
             continue;
         }
-        for destination in &destinations {
-            if !policies
+        for (index, destination) in destinations.iter().enumerate() {
+            if !restricting
                 .iter()
                 .any(|(_, spec)| allows(spec, pod, destination))
             {
-                let names = policies.iter().map(|(name, _)| name.clone()).collect();
-                let namespace = pod.namespace().unwrap_or_default();
-                let key = (namespace, destination.name, names);
+                let names = restricting.iter().map(|(name, _)| *name).collect();
+                let key = (namespace, index, names);
                 blocked.entry(key).or_default().push(pod.name_any());
             }
         }
     }
-    for ((namespace, destination, policies), pods) in blocked {
-        let Some(to) = destinations.iter().find(|it| it.name == destination) else {
-            continue;
-        };
+    for ((namespace, index, policies), pods) in blocked {
+        let to = &destinations[index];
         findings.error(
             format!(
-                "NetworkPolicy {} in namespace {namespace} lets these pods not reach {destination}: {}",
+                "NetworkPolicy {} in namespace {namespace} blocks {} for pods {}",
                 policies.join(", "),
+                to.name,
                 named(&pods)
             ),
             format!(
@@ -83,8 +99,8 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         );
     }
     let policies = facts.network_policies.as_ref().map_or(0, Vec::len);
-    findings.or_ok(format!(
-        "none of {} is in a mediator's way to the operator and the name servers",
+    findings.finish(format!(
+        "no NetworkPolicy blocks a mediator's way to the operator or the name servers ({} checked)",
         count(policies, "policy object")
     ))
 }
@@ -102,61 +118,60 @@ fn link(facts: &Facts) -> Destination {
         port: settings.link_port,
         namespace: facts.release.namespace.clone(),
         namespace_labels: labels_of(facts, &facts.release.namespace),
-        pod_labels,
+        pod_labels: Some(pod_labels),
         addresses: ready_addresses(endpoints, &facts.release.link_service),
     }
 }
 
-/// The cluster's name servers, as the chart's default has them.
-fn names_of_cluster(facts: &Facts) -> Destination {
-    let selector = |selector: &Option<LabelSelector>| {
-        let labels = selector.as_ref().and_then(|it| it.match_labels.clone());
-        labels.unwrap_or_default()
-    };
-    let dns = NetworkSettings::default().dns;
-    let peer = dns.first().and_then(|rule| rule.to.first());
-    Destination {
+/// The cluster's name servers, by the operator's first rule for them. `None`: that rule names no namespace.
+fn name_servers(facts: &Facts) -> Option<Destination> {
+    let rule = facts
+        .objects
+        .as_ref()
+        .ok()?
+        .settings()
+        .network
+        .dns
+        .first()?;
+    let port = rule.ports.first()?;
+    let namespace = rule.to.iter().find_map(|peer| {
+        let labels = peer.namespace_selector.as_ref()?.match_labels.as_ref()?;
+        labels.get(names::NAMESPACE_NAME_LABEL)
+    })?;
+    Some(Destination {
         name: "the name servers",
-        protocol: "UDP",
-        port: dns
-            .first()
-            .and_then(|rule| rule.ports.first())
-            .map_or(53, |port| port.port),
-        namespace: names::DNS_NAMESPACE.to_owned(),
-        namespace_labels: labels_of(facts, names::DNS_NAMESPACE),
-        pod_labels: peer
-            .map(|peer| selector(&peer.pod_selector))
-            .unwrap_or_default(),
+        protocol: port.protocol.unwrap_or(EgressProtocol::Tcp).name(),
+        port: port.port,
+        namespace: namespace.clone(),
+        namespace_labels: labels_of(facts, namespace),
+        pod_labels: None,
         addresses: Vec::new(),
+    })
+}
+
+fn labels_of(facts: &Facts, namespace: &str) -> Option<Labels> {
+    match facts.namespaces.get(namespace) {
+        Some(Ok(Some(found))) => Some(found.metadata.labels.clone().unwrap_or_default()),
+        Some(Ok(None) | Err(_)) | None => None,
     }
 }
 
-fn labels_of(facts: &Facts, namespace: &str) -> Labels {
-    let found = match facts.namespaces.get(namespace) {
-        Some(Ok(Some(found))) => found.metadata.labels.clone(),
-        Some(Ok(None) | Err(_)) | None => None,
-    };
-    let mut labels = found.unwrap_or_default();
-    labels.insert(names::NAMESPACE_NAME_LABEL.to_owned(), namespace.to_owned());
-    labels
-}
-
-/// The policies that restrict the pod's egress, by name.
-fn isolating<'a>(facts: &'a Facts, pod: &Pod) -> Vec<(String, &'a NetworkPolicySpec)> {
-    let policies = facts.network_policies.iter().flatten();
-    let own = policies.filter(|policy| policy.namespace() == pod.namespace());
-    let restricts = |policy: &&NetworkPolicy| {
-        policy.spec.as_ref().is_some_and(|spec| {
-            let types = spec.policy_types.iter().flatten();
-            let mut types = { types }.map(String::as_str);
-            let selector = spec.pod_selector.clone().unwrap_or_default();
-            types.any(|it| it == "Egress")
-                && selector_matches(&selector, pod.labels()) != Some(false)
+/// The names and specs of the policies that restrict the pod's egress.
+fn restricting<'a>(
+    policies: &[&'a NetworkPolicy],
+    pod: &Pod,
+) -> Vec<(&'a str, &'a NetworkPolicySpec)> {
+    let all = LabelSelector::default();
+    let named = policies
+        .iter()
+        .filter_map(|policy| Some((policy.metadata.name.as_deref()?, policy.spec.as_ref()?)));
+    named
+        .filter(|(_, spec)| {
+            let is_egress = |it: &String| it == "Egress";
+            let selector = spec.pod_selector.as_ref().unwrap_or(&all);
+            spec.policy_types.iter().flatten().any(is_egress)
+                && selector_matches(selector, pod.labels()) != Some(false)
         })
-    };
-    let found = own.filter(restricts);
-    found
-        .filter_map(|policy| Some((policy.name_any(), policy.spec.as_ref()?)))
         .collect()
 }
 
@@ -184,8 +199,10 @@ fn has_peer(peer: &NetworkPolicyPeer, pod: &Pod, to: &Destination) -> bool {
     if let Some(block) = &peer.ip_block {
         return to.addresses.is_empty() || to.addresses.iter().any(|it| is_in(block, *it));
     }
-    let matches =
-        |selector: &LabelSelector, labels| selector_matches(selector, labels) != Some(false);
+    let matches = |selector: &LabelSelector, labels: &Option<Labels>| {
+        let matches = |labels| selector_matches(selector, labels) != Some(false);
+        labels.as_ref().is_none_or(matches)
+    };
     let in_namespace = match &peer.namespace_selector {
         Some(selector) => matches(selector, &to.namespace_labels),
         // Pods of the policy's own namespace.

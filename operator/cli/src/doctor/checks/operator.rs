@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
+use toolcrib_bounds::count;
 
 use crate::cluster::installation::{CONTROLLER, Facts, WEBHOOK};
 use crate::doctor::finding::{Check, Finding, Findings};
@@ -33,11 +34,15 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             }
         }
     }
-    let ready = |component| facts.deployment(component).map_or(0, |it| replicas(it).1);
-    findings.or_ok(format!(
-        "{} controllers and {} webhooks are available in namespace {namespace}",
-        ready(CONTROLLER),
-        ready(WEBHOOK)
+    let ready = |component| {
+        facts
+            .deployment(component)
+            .map_or(0, |it| replicas(it).1.max(0) as usize)
+    };
+    findings.finish(format!(
+        "{} and {} available in namespace {namespace}",
+        count(ready(CONTROLLER), "controller pod"),
+        count(ready(WEBHOOK), "webhook pod")
     ))
 }
 
@@ -57,10 +62,10 @@ fn available(component: &str, deployment: &Deployment, findings: &mut Findings) 
     let (wanted, available) = replicas(deployment);
     let effect = match component {
         WEBHOOK => "no agent's pod is admitted",
-        _ => "no change is compiled, and status is from before",
+        _ => "no change is compiled, and status is out of date",
     };
     let look = format!(
-        "`kubectl describe pods -n {namespace} -l app.kubernetes.io/component={component}` and `kubectl logs -n {namespace} deployment/{name}` say why"
+        "`kubectl describe pods -n {namespace} -l app.kubernetes.io/component={component}` and `kubectl logs -n {namespace} deployment/{name}` show why"
     );
     if wanted == 0 {
         findings.error(
@@ -81,7 +86,7 @@ pub fn leader(facts: &Facts) -> Vec<Finding> {
     let mut findings = Findings::of(Check::Leader);
     let (namespace, name) = (&facts.release.namespace, &facts.release.lease);
     let look = format!(
-        "`kubectl logs -n {namespace} deployment/{}` of the controllers says why none leads",
+        "`kubectl logs -n {namespace} deployment/{}` shows why no controller leads",
         facts.controller()
     );
     let effect = "no change is compiled, and no revocation is published";
@@ -93,30 +98,29 @@ pub fn leader(facts: &Facts) -> Vec<Finding> {
                 format!("Lease {namespace}/{name} does not exist: {effect}"),
                 look,
             );
-            return findings.or_ok("");
+            return findings.finish("");
         }
         Err(gap) => {
             findings.gap(gap);
-            return findings.or_ok("");
+            return findings.finish("");
         }
     };
     let holder = lease.holder_identity.unwrap_or_default();
-    let renewed = lease
-        .renew_time
-        .map(|time| time.0)
-        .unwrap_or(Timestamp::UNIX_EPOCH);
+    let renewed = lease.renew_time.map(|time| time.0);
     let valid = lease.lease_duration_seconds.unwrap_or(LEASE_SECONDS);
-    let age = facts.now.duration_since(renewed);
+    let valid = SignedDuration::from_secs(valid.into()) + CLOCK_SKEW;
+    let is_old = |renewed: Timestamp| facts.now.duration_since(renewed) > valid;
     if holder.is_empty() {
         findings.error(
             format!("Lease {namespace}/{name} has no holder: {effect}"),
             look,
         );
-    } else if age > SignedDuration::from_secs(valid.into()) + CLOCK_SKEW {
+    } else if renewed.is_none_or(is_old) {
+        let since = renewed.map_or(String::new(), |renewed| format!(" since {renewed}"));
         findings.error(
-            format!("{holder} has not renewed Lease {namespace}/{name} since {renewed}: {effect}"),
+            format!("{holder} has not renewed Lease {namespace}/{name}{since}: {effect}"),
             format!("{look}; compare this machine's clock if a controller runs"),
         );
     }
-    findings.or_ok(format!("{holder} leads"))
+    findings.finish(format!("{holder} leads"))
 }

@@ -18,7 +18,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         Ok(pods) => pods,
         Err(gap) => {
             findings.gap(gap);
-            return findings.or_ok("");
+            return findings.finish("");
         }
     };
     let living: Vec<PodFacts> = pods
@@ -26,35 +26,43 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         .filter(|pod| !is_over(pod))
         .filter_map(PodFacts::of)
         .collect();
-    let bare = living.iter().filter(|pod| !pod.mediated);
-    let bare: Vec<String> = bare.map(|pod| pod.pod.to_string()).collect();
-    if let Some(first) = living.iter().find(|pod| !pod.mediated) {
+    let bare: Vec<&ObjectRef> = living
+        .iter()
+        .filter(|pod| !pod.mediated)
+        .map(|pod| &pod.pod)
+        .collect();
+    if let Some(first) = bare.first() {
         findings.error(
             format!("pods with the label {} and no mediator: {}", names::AGENT_LABEL, named(&bare)),
             format!(
                 "once the checks of webhook and policies are OK, delete them, so that their Deployment or Job creates new ones: kubectl delete pod {} -n {}",
-                first.pod.name, first.pod.namespace
+                first.name, first.namespace
             ),
         );
     }
-    if let Ok(agents) = &facts.agents {
-        let known: BTreeSet<ObjectRef> = agents
-            .iter()
-            .map(|agent| ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any()))
-            .collect();
-        let is_known = |agent| known.contains(agent) || facts.undecodable.contains_key(agent);
-        let lost = living.iter().filter(|pod| !is_known(&pod.agent));
-        let lost: Vec<String> = lost
-            .map(|pod| format!("{} (Agent {})", pod.pod, pod.agent))
-            .collect();
-        if !lost.is_empty() {
-            findings.error(
-                format!("pods whose Agent does not exist, so that they are denied everything: {}", named(&lost)),
+    match &facts.agents {
+        Err(gap) => findings.gap(gap),
+        Ok(agents) => {
+            let known: BTreeSet<ObjectRef> = agents
+                .iter()
+                .map(|agent| {
+                    ObjectRef::new(agent.namespace().unwrap_or_default(), agent.name_any())
+                })
+                .collect();
+            let is_known = |agent| known.contains(agent) || facts.undecodable.contains_key(agent);
+            let lost = living.iter().filter(|pod| !is_known(&pod.agent));
+            let lost: Vec<String> = lost
+                .map(|pod| format!("{} (Agent {})", pod.pod, pod.agent))
+                .collect();
+            if !lost.is_empty() {
+                findings.error(
+                format!("pods of an Agent that does not exist, so every call is denied: {}", named(&lost)),
                 "create the Agent and then delete the pods, or correct the label in the pods' template",
             );
+            }
         }
     }
-    findings.or_ok(format!(
+    findings.finish(format!(
         "{}, each with a mediator",
         count(living.len(), "pod")
     ))

@@ -14,7 +14,8 @@ pub(super) enum Condition {
     Hints,
 }
 
-/// The policies of the chart: the part of the name after the release's, and what happens without it.
+/// The policies of the chart: the part of the name after the release's, the value that renders it, and the
+/// effect of its absence.
 pub(super) const POLICIES: [(&str, Condition, &str); 12] = [
     (
         "guard",
@@ -71,7 +72,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             for gap in gaps.into_iter().flatten() {
                 findings.gap(gap);
             }
-            return findings.or_ok("");
+            return findings.finish("");
         }
     };
     let mut checked = 0;
@@ -115,15 +116,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             );
         }
     }
-    findings.or_ok(format!("{checked} policies, all bound"))
-}
-
-/// Whether the policy exists, and a binding makes it deny. `None`: not known.
-pub(super) fn bound(facts: &Facts, name: &str) -> Option<bool> {
-    let policies = facts.policies.as_ref().ok()?;
-    let bindings = facts.bindings.as_ref().ok()?;
-    let exists = policies.iter().any(|policy| policy.name_any() == name);
-    Some(exists && bindings_of(bindings, name).any(denies_everywhere))
+    findings.finish(format!("{checked} policies, all bound"))
 }
 
 fn bindings_of<'a>(

@@ -1,13 +1,14 @@
 //! The controller's rights in each namespace with agents.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleRef, Subject};
-use kube::ResourceExt as _;
 use toolcrib_bounds::count;
 
 use crate::cluster::installation::{CONTROLLER, Facts, Release, SecretScope};
 use crate::doctor::finding::{Check, Finding, Findings};
 
-/// What the controller does where agents live: resource and verb. The chart's role has more.
+/// The resources and verbs that the controller needs in a namespace with agents. The chart's role has more.
 const NEEDED: [(&str, &str); 4] = [
     ("secrets", "list"),
     ("secrets", "create"),
@@ -20,7 +21,8 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let gaps = [
         facts.deployments.as_ref().err(),
         facts.agents.as_ref().err(),
-        facts.materials.as_ref().err(),
+        facts.pods.as_ref().err(),
+        facts.agent_role.as_ref().err(),
     ];
     for gap in gaps.into_iter().flatten() {
         findings.gap(gap);
@@ -28,27 +30,32 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let has_controller = facts.deployment(CONTROLLER).is_some();
     if !has_controller {
         // The check of the operator says so. Without its account, no binding can be judged.
-        return findings.or_ok("no controller, so no right is needed");
+        return findings.finish("no controller, so no right is needed");
     }
     let release = &facts.release;
-    let role = release.materials();
-    match &facts.materials {
+    let role = release.agent_role();
+    match &facts.agent_role {
         Ok(None) => findings.absent(
             facts,
             format!("ClusterRole {role} does not exist, so the controller has no right to any agent's Secrets"),
             format!("install it again: {}", release.upgrade()),
         ),
-        Ok(Some(found)) if !gives(found) => findings.error(
+        Ok(Some(found)) if !NEEDED.into_iter().all(|(resource, verb)| allows(found, resource, verb)) => findings.error(
             format!("ClusterRole {role} lacks rights on secrets, configmaps or networkpolicies"),
             format!("install it again: {}", release.upgrade()),
         ),
         Ok(Some(_)) | Err(_) => {}
     }
-    let namespaces = facts.inhabited();
+    let namespaces = facts.agent_namespaces();
+    let bindings = facts.role_bindings.iter().flatten();
+    let bound: BTreeSet<&str> = bindings
+        .filter(|it| is_ours(release, &it.role_ref, it.subjects.as_deref()))
+        .filter_map(|it| it.metadata.namespace.as_deref())
+        .collect();
     for namespace in &namespaces {
-        namespace_rights(facts, namespace, &mut findings);
+        namespace_rights(facts, namespace, bound.contains(namespace), &mut findings);
     }
-    findings.or_ok(match namespaces.len() {
+    findings.finish(match namespaces.len() {
         0 => "no agent, so no right is needed".to_owned(),
         many => format!(
             "the controller may write the files of agents in {}",
@@ -57,20 +64,16 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     })
 }
 
-fn gives(role: &ClusterRole) -> bool {
-    let rules = role.rules.as_deref().unwrap_or_default();
-    NEEDED.into_iter().all(|(resource, verb)| {
-        rules.iter().any(|rule| {
-            let has = |list: &Option<Vec<String>>, word: &str| {
-                let mut words = list.iter().flatten();
-                words.any(|it| it == word || it == "*")
-            };
-            has(&rule.resources, resource) && has(&Some(rule.verbs.clone()), verb)
-        })
+/// Whether a rule of the role gives the verb on the resource.
+pub(super) fn allows(role: &ClusterRole, resource: &str, verb: &str) -> bool {
+    role.rules.iter().flatten().any(|rule| {
+        let has = |words: &[String], word: &str| words.iter().any(|it| it == word || it == "*");
+        has(rule.resources.as_deref().unwrap_or_default(), resource) && has(&rule.verbs, verb)
     })
 }
 
-fn namespace_rights(facts: &Facts, namespace: &str, findings: &mut Findings) {
+/// `is_bound`: a RoleBinding of the namespace gives the controller its role there.
+fn namespace_rights(facts: &Facts, namespace: &str, is_bound: bool, findings: &mut Findings) {
     let release = &facts.release;
     if !release.secrets.includes(namespace) {
         findings.error(
@@ -79,22 +82,23 @@ fn namespace_rights(facts: &Facts, namespace: &str, findings: &mut Findings) {
         );
         return;
     }
-    let is_everywhere = matches!(&facts.everywhere, Ok(Some(binding)) if is_ours(release, &binding.role_ref, binding.subjects.as_deref()));
-    if is_everywhere {
+    let is_everywhere = matches!(&facts.agent_role_binding, Ok(Some(binding)) if is_ours(release, &binding.role_ref, binding.subjects.as_deref()));
+    if is_everywhere || is_bound {
         return;
     }
-    let bindings = match &facts.role_bindings {
-        Ok(bindings) => bindings,
-        Err(gap) => return findings.gap(gap),
-    };
-    let mut own = bindings
-        .iter()
-        .filter(|it| it.namespace().as_deref() == Some(namespace));
-    if !own.any(|binding| is_ours(release, &binding.role_ref, binding.subjects.as_deref())) {
+    let gaps = [
+        facts.agent_role_binding.as_ref().err(),
+        facts.role_bindings.as_ref().err(),
+    ];
+    if gaps.iter().any(Option::is_some) {
+        for gap in gaps.into_iter().flatten() {
+            findings.gap(gap);
+        }
+    } else {
         findings.error(
             format!(
                 "namespace {namespace} has agents, and no RoleBinding gives ServiceAccount {}/{} the ClusterRole {} there",
-                release.namespace, release.account, release.materials()
+                release.namespace, release.account, release.agent_role()
             ),
             format!("apply this RoleBinding, or install it again ({}):\n{}", release.upgrade(), binding(release, namespace)),
         );
@@ -119,7 +123,7 @@ fn is_ours(release: &Release, role: &RoleRef, subjects: Option<&[Subject]>) -> b
             && subject.namespace.as_ref() == Some(&release.namespace)
     };
     role.kind == "ClusterRole"
-        && role.name == release.materials()
+        && role.name == release.agent_role()
         && subjects.unwrap_or_default().iter().any(is_account)
 }
 
@@ -130,7 +134,7 @@ fn binding(release: &Release, namespace: &str) -> String {
         account,
         ..
     } = release;
-    let role = release.materials();
+    let role = release.agent_role();
     format!(
         "apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -143,9 +147,8 @@ subjects:
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use k8s_openapi::api::rbac::v1::RoleBinding;
+    use kube::ResourceExt as _;
 
     use super::*;
 

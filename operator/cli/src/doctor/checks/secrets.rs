@@ -5,7 +5,7 @@
 use toolcrib_bounds::count;
 use toolcrib_compile::{Code, Diagnostic, Inputs, Presence, check_provider, check_surface};
 
-use crate::cluster::installation::{Facts, Gap, Refusal};
+use crate::cluster::installation::{Cause, Facts, Gap};
 use crate::doctor::finding::{Check, Finding, Findings};
 
 /// The diagnostics about Secrets. A Secret that the user may not read is a gap, and no diagnostic.
@@ -23,7 +23,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         Ok(inputs) => inputs,
         Err(gap) => {
             findings.gap(gap);
-            return findings.or_ok("");
+            return findings.finish("");
         }
     };
     let mut known = 0;
@@ -31,7 +31,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
         match presence {
             Presence::Unknown(_) => findings.gap(&Gap {
                 question: format!("get secrets {secret}"),
-                why: Refusal::Forbidden,
+                why: Cause::Forbidden,
             }),
             Presence::Present(_) | Presence::Absent => known += 1,
         }
@@ -51,7 +51,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
                 .unwrap_or_default(),
         );
     }
-    findings.or_ok(format!(
+    findings.finish(format!(
         "{} in use, with label and hosts",
         count(known, "Secret")
     ))

@@ -50,7 +50,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     }
     let mediators = mediators(facts, &mut findings);
     withheld(facts, &mut findings);
-    findings.or_ok(format!(
+    findings.finish(format!(
         "Kubernetes {}, operator {}, this command {OWN}, {mediators}",
         facts.server,
         operator.unwrap_or("not known"),
@@ -130,7 +130,7 @@ fn last_part(image: &str) -> &str {
     image.rsplit('/').next().unwrap_or(image)
 }
 
-/// Tools that mediators do not offer, as the operator says it of pods whose files are in force.
+/// Warns about tools that a pod's mediator does not offer, by the message of `InForce`.
 fn withheld(facts: &Facts, findings: &mut Findings) {
     for agent in facts.agents.iter().flatten() {
         let in_force = agent.conditions().iter().find(|condition| {

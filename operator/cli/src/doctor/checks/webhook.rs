@@ -25,7 +25,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     let mut webhooks = Vec::new();
     let kind = "MutatingWebhookConfiguration";
     if let Some(found) = existing(
-        &facts.injecting,
+        &facts.mutating_webhooks,
         kind,
         "no mediator is injected",
         facts,
@@ -40,7 +40,13 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     }
     let kind = "ValidatingWebhookConfiguration";
     let effect = "mistakes in objects show only in status";
-    if let Some(found) = existing(&facts.validating, kind, effect, facts, &mut findings) {
+    if let Some(found) = existing(
+        &facts.validating_webhooks,
+        kind,
+        effect,
+        facts,
+        &mut findings,
+    ) {
         webhooks.extend(found.webhooks.iter().flatten().map(|it| Webhook {
             name: format!("{kind} {name}: {}", it.name),
             client: &it.client_config,
@@ -59,7 +65,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
             findings.error(
                 format!("{} has no caBundle, so the API server cannot call it", webhook.name),
                 format!(
-                    "look whether a controller leads: it writes the field (`kubectl logs -n {} deployment/{}`)",
+                    "find out whether a controller leads: it writes the field (`kubectl logs -n {} deployment/{}`)",
                     facts.release.namespace,
                     facts.controller()
                 ),
@@ -73,7 +79,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     for service in services {
         endpoints(facts, service, &mut findings);
     }
-    findings.or_ok(format!(
+    findings.finish(format!(
         "both configurations {name} lead to running pods, and select every namespace with agents"
     ))
 }
@@ -107,7 +113,7 @@ fn excluded(facts: &Facts, webhook: &Webhook<'_>, findings: &mut Findings) {
     let Some(selector) = webhook.namespaces else {
         return;
     };
-    for name in facts.inhabited() {
+    for name in facts.agent_namespaces() {
         match facts.namespaces.get(name) {
             Some(Ok(Some(namespace))) => {
                 let none = BTreeMap::new();
@@ -127,7 +133,8 @@ fn excluded(facts: &Facts, webhook: &Webhook<'_>, findings: &mut Findings) {
 
 fn endpoints(facts: &Facts, (namespace, service): (&str, &str), findings: &mut Findings) {
     if namespace != facts.release.namespace || service != facts.release.webhook_service {
-        findings.error(
+        findings.absent(
+            facts,
             format!("a webhook configuration calls Service {namespace}/{service}, and the operator's is {}/{}", facts.release.namespace, facts.release.webhook_service),
             format!("install the configuration again: {}", facts.release.upgrade()),
         );

@@ -138,7 +138,7 @@ pub fn faults() -> Vec<(Target, Fault, i32, [&'static str; 2])> {
             1,
             [
                 "the certificate of the webhook expired at 2026-01-01T00:00:00Z",
-                "look why no leader renews it",
+                "find out why no leader renews it",
             ],
         ),
         (
@@ -152,7 +152,7 @@ pub fn faults() -> Vec<(Target, Fault, i32, [&'static str; 2])> {
             1,
             [
                 "Lease doctor-system/doctor-toolcrib-controller has no holder",
-                "says why none leads",
+                "shows why no controller leads",
             ],
         ),
         (
@@ -197,7 +197,7 @@ pub fn faults() -> Vec<(Target, Fault, i32, [&'static str; 2])> {
             })),
             1,
             [
-                "NetworkPolicy reeds in namespace doctor-pond lets these pods not reach the operator's link: otter-1",
+                "NetworkPolicy reeds in namespace doctor-pond blocks the operator's link for pods otter-1",
                 "kubernetes.io/metadata.name: doctor-system",
             ],
         ),

@@ -181,7 +181,7 @@ async fn hostile_bundle(client: &Client) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bundle.tar");
     let file = path.to_str().unwrap();
-    // Nobody answers the question.
+    // Standard input is no terminal, so nobody could answer.
     let output = Command::new(env!("CARGO_BIN_EXE_kubectl-toolcrib"))
         .args([
             "doctor",
@@ -197,15 +197,16 @@ async fn hostile_bundle(client: &Client) {
         .output()
         .unwrap();
     let said = text(&output.stderr);
-    assert!(
-        said.contains("bundle.tar will have:") && said.contains("objects/agent.json"),
-        "{said}"
-    );
-    assert!(said.contains("nothing is written"), "{said}");
+    assert!(said.contains("add --yes"), "{said}");
+    assert_eq!(output.status.code(), Some(2));
     assert!(!path.exists());
 
     let output = doctor(&["--bundle", file, "--yes", "--logs"]);
     let said = text(&output.stderr);
+    assert!(
+        said.contains("bundle.tar will contain:") && said.contains("objects/agent.json"),
+        "{said}"
+    );
     assert!(said.contains("wrote "), "{said}");
     assert_eq!(
         fs::metadata(&path).unwrap().permissions().mode() & 0o777,

@@ -94,12 +94,11 @@ fn port(written: &EgressPort) -> Result<NetworkPolicyPort, Finding> {
         port: Some(IntOrString::Int(written.port.into())),
         end_port: written.end_port.map(Into::into),
         protocol: Some(
-            match written.protocol {
-                None | Some(EgressProtocol::Tcp) => "TCP",
-                Some(EgressProtocol::Udp) => "UDP",
-                Some(EgressProtocol::Sctp) => "SCTP",
-            }
-            .to_owned(),
+            written
+                .protocol
+                .unwrap_or(EgressProtocol::Tcp)
+                .name()
+                .to_owned(),
         ),
     })
 }

@@ -11,9 +11,10 @@ use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolcrib_compile::{ObjectRef, Settings, load};
+use toolcrib_crds::EgressRule;
 
 use crate::cluster::Scope;
-use crate::cluster::installation::{CONTROLLER, Facts, Gap, List, Object, Refusal, Release};
+use crate::cluster::installation::{CONTROLLER, Cause, Facts, Gap, List, Object, Release};
 
 /// The time of all facts.
 pub const NOW: &str = "2026-11-27T12:00:00Z";
@@ -37,6 +38,8 @@ pub struct Cluster {
     /// Plurals that the user may not read.
     pub forbidden: Vec<&'static str>,
     pub server: &'static str,
+    /// The operator's rules for name servers.
+    pub dns: Vec<EgressRule>,
 }
 
 fn deployment(component: &str, arguments: &[String]) -> Value {
@@ -102,6 +105,7 @@ fn inhabitants() -> Vec<Value> {
     let rule = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
     vec![
         json!({"kind": "Namespace", "metadata": {"name": POND, "labels": {"kubernetes.io/metadata.name": POND}}}),
+        json!({"kind": "Namespace", "metadata": {"name": "kube-system", "labels": {"kubernetes.io/metadata.name": "kube-system", "team": "platform"}}}),
         json!({"kind": "Namespace", "metadata": {"name": SYSTEM, "labels": {"kubernetes.io/metadata.name": SYSTEM}}}),
         json!({
             "kind": "ClusterRole", "metadata": {"name": "toolcrib-materials"},
@@ -192,6 +196,7 @@ impl Cluster {
             definitions: DEFINITIONS.clone(),
             forbidden: Vec::new(),
             server: "v1.35.2",
+            dns: Settings::default().network.dns,
         }
     }
 
@@ -218,7 +223,7 @@ impl Cluster {
             None => Ok(()),
             Some(_) => Err(Gap {
                 question: question.to_owned(),
-                why: Refusal::Forbidden,
+                why: Cause::Forbidden,
             }),
         }
     }
@@ -254,7 +259,9 @@ impl Cluster {
             ["Agent", "Surface", "Secret"].contains(&kind) && it["metadata"]["namespace"] == POND
         });
         let ours = ours.map(|it| (String::new(), it.to_string()));
-        let inputs = load(ours, Settings::default()).inputs;
+        let mut settings = Settings::default();
+        settings.network.dns = self.dns.clone();
+        let inputs = load(ours, settings).inputs;
         let agents = self.list("Agent", "list agents in namespace pond");
         let certificates: Object<Secret> = self.object(
             "Secret",
@@ -266,7 +273,7 @@ impl Cluster {
             let found = readable.map(|()| self.definitions.get(name).cloned());
             (name.clone(), found)
         });
-        let namespaces = [POND, SYSTEM].map(|name| {
+        let namespaces = [POND, SYSTEM, "kube-system"].map(|name| {
             let found = self.object("Namespace", name, &format!("get namespaces {name}"));
             (name.to_owned(), found)
         });
@@ -280,12 +287,12 @@ impl Cluster {
                 &release.lease,
                 "get leases toolcrib-system/toolcrib-controller",
             ),
-            injecting: self.object(
+            mutating_webhooks: self.object(
                 "MutatingWebhookConfiguration",
                 &release.name,
                 "get mutatingwebhookconfigurations toolcrib",
             ),
-            validating: self.object(
+            validating_webhooks: self.object(
                 "ValidatingWebhookConfiguration",
                 &release.name,
                 "get validatingwebhookconfigurations toolcrib",
@@ -309,12 +316,12 @@ impl Cluster {
             namespaces: namespaces.into(),
             network_policies: self.list("NetworkPolicy", "list networkpolicies in namespace pond"),
             role_bindings: self.list("RoleBinding", "list rolebindings in namespace pond"),
-            materials: self.object(
+            agent_role: self.object(
                 "ClusterRole",
                 "toolcrib-materials",
                 "get clusterroles toolcrib-materials",
             ),
-            everywhere: self.object(
+            agent_role_binding: self.object(
                 "ClusterRoleBinding",
                 "toolcrib-materials",
                 "get clusterrolebindings toolcrib-materials",

@@ -51,7 +51,9 @@ fn agents() {
     );
     check(
         |it| it.get("Agent", "otter")["metadata"]["generation"] = json!(3),
-        &["agents: WARNING: the status of Agent pond/otter is of an earlier spec => wait"],
+        &[
+            "agents: WARNING: Agent pond/otter: status.observedGeneration is behind the spec => wait",
+        ],
     );
     check(
         |it| {
@@ -86,7 +88,7 @@ fn pods() {
     check(
         |it| it.get("Pod", "otter-1")["metadata"]["labels"]["toolcrib.dev/agent"] = json!("newt"),
         &[
-            "pods: ERROR: pods whose Agent does not exist, so that they are denied everything: pond/otter-1 (Agent pond/newt) => create the Agent",
+            "pods: ERROR: pods of an Agent that does not exist, so every call is denied: pond/otter-1 (Agent pond/newt) => create the Agent",
         ],
     );
     // A pod that has ended needs neither.
@@ -129,8 +131,8 @@ fn network_policies() {
         })
     };
     let dns = json!({"ports": [{"port": 53, "protocol": "UDP"}]});
-    let link = "network: ERROR: NetworkPolicy reeds in namespace pond lets these pods not reach the operator's link: otter-1 => add an egress rule: to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: toolcrib-system}}}], ports: [{protocol: TCP, port: 8443}]";
-    let names = "network: ERROR: NetworkPolicy reeds in namespace pond lets these pods not reach the name servers: otter-1 => add … {protocol: UDP, port: 53}";
+    let link = "network: ERROR: NetworkPolicy reeds in namespace pond blocks the operator's link for pods otter-1 => add an egress rule: to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: toolcrib-system}}}], ports: [{protocol: TCP, port: 8443}]";
+    let names = "network: ERROR: NetworkPolicy reeds in namespace pond blocks the name servers for pods otter-1 => add … {protocol: UDP, port: 53}";
     let block = |cidr: &str, except: &[&str]| json!([dns, {"to": [{"ipBlock": {"cidr": cidr, "except": except}}]}]);
     let to_system = |ports: Value| {
         let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": "toolcrib-system"}});
@@ -138,7 +140,7 @@ fn network_policies() {
     };
     let all = || json!({});
     for (selector, egress, expected) in [
-        (all(), json!([]), &[names, link][..]),
+        (all(), json!([]), &[link, names][..]),
         (all(), json!([{}]), &[]),
         (all(), json!([dns]), &[link]),
         (
@@ -163,12 +165,55 @@ fn network_policies() {
             &[link],
         ),
         (all(), json!([dns, {"to": [{"podSelector": {}}]}]), &[link]),
+        (
+            all(),
+            json!([{"to": [{"namespaceSelector": {"matchLabels": {"team": "platform"}}}]}]),
+            &[link],
+        ),
+        (
+            all(),
+            json!([{"to": [{"namespaceSelector": {"matchLabels": {"team": "reeds"}}}]}]),
+            &[link, names],
+        ),
     ] {
         check(
             |it| it.add(policy(selector.clone(), egress.clone())),
             expected,
         );
     }
+}
+
+/// A rule counts as open if its selector may match labels that are not known.
+#[test]
+fn unknown_labels_and_own_name_servers() {
+    let policy = json!({
+        "kind": "NetworkPolicy", "metadata": {"name": "reeds", "namespace": "pond"},
+        "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": [
+            {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "names"}}}], "ports": [{"port": 5353, "protocol": "UDP"}]},
+            {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "toolcrib-system"}}}]},
+        ]},
+    });
+    let servers = json!([{
+        "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "names"}}}],
+        "ports": [{"port": 5353, "protocol": "UDP"}],
+    }]);
+    check(
+        |it| {
+            it.add(policy.clone());
+            it.dns = serde_json::from_value(servers.clone()).unwrap();
+        },
+        &[],
+    );
+    let blocked = "network: ERROR: NetworkPolicy reeds in namespace pond blocks the name servers for pods otter-1";
+    check(|it| it.add(policy.clone()), &[blocked]);
+    check(
+        |it| {
+            it.add(policy.clone());
+            it.get("NetworkPolicy", "reeds")["spec"]["egress"][0]["ports"][0]["port"] = json!(53);
+            it.remove("Namespace", "kube-system");
+        },
+        &[],
+    );
 }
 
 #[test]
@@ -188,7 +233,7 @@ fn hints() {
         },
         &[
             "link: ERROR: Agent pond/otter",
-            "hints: WARNING: pod pond/otter-1 was hinted at 2026-11-27T11:46:40Z … => look at the kubelet of node den",
+            "hints: WARNING: pod pond/otter-1 got a refresh hint at 2026-11-27T11:46:40Z … => look at the kubelet of node den",
         ],
     );
     let off = findings(|it| {

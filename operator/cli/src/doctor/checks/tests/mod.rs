@@ -54,7 +54,7 @@ fn a_healthy_installation_has_one_line_per_check() {
     let expected = [
         format!("OK versions: Kubernetes v1.35.2, operator {own}, this command {own}, 1 mediator of this release"),
         "OK definitions: 8 definitions installed, with the fields of this release".into(),
-        "OK operator: 2 controllers and 2 webhooks are available in namespace toolcrib-system".into(),
+        "OK operator: 2 controller pods and 2 webhook pods available in namespace toolcrib-system".into(),
         "OK leader: heron leads".into(),
         "OK webhook: both configurations toolcrib lead to running pods, and select every namespace with agents".into(),
         "OK certificates: valid until 2027-01-01T00:00:00Z or longer".into(),
@@ -64,15 +64,15 @@ fn a_healthy_installation_has_one_line_per_check() {
         "OK pods: 1 pod, each with a mediator".into(),
         "OK link: 1 pod reported the current files".into(),
         "OK secrets: 1 Secret in use, with label and hosts".into(),
-        "OK network: none of 0 policy objects is in a mediator's way to the operator and the name servers".into(),
-        "OK hints: on, and the policy limits the controller to them".into(),
+        "OK network: no NetworkPolicy blocks a mediator's way to the operator or the name servers (0 policy objects checked)".into(),
+        "OK hints: on (hints.enabled)".into(),
     ];
     assert_eq!(lines, expected);
 }
 
 /// A user who may read the objects of one namespace.
 #[test]
-fn what_may_not_be_read_is_said_with_the_missing_right() {
+fn a_forbidden_read_is_reported_with_the_missing_right() {
     check(
         |it| it.forbidden = vec!["leases"],
         &[
@@ -104,7 +104,7 @@ fn what_may_not_be_read_is_said_with_the_missing_right() {
         .filter(|it| it.level == Level::Ok)
         .map(|it| it.check.name())
         .collect();
-    assert_eq!(checked, ["agents", "pods", "secrets", "network"]);
+    assert_eq!(checked, ["agents", "pods", "secrets"]);
     assert!(
         found
             .iter()
@@ -115,7 +115,7 @@ fn what_may_not_be_read_is_said_with_the_missing_right() {
 
 /// A user who may read all but the Deployments does not know the names of another release's objects.
 #[test]
-fn names_that_are_guessed_are_not_missed() {
+fn objects_with_guessed_names_are_not_reported_missing() {
     let found = findings(|it| {
         it.forbidden = vec!["deployments"];
         it.remove("MutatingWebhookConfiguration", "toolcrib");
