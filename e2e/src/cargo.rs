@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Prefixes of the variables that Cargo sets for the package of a program that it runs.
-const OF_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+const PACKAGE_PREFIXES: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// Returns a command of Cargo without the variables of this package: build scripts that read them would
 /// run again, and nearly everything would be compiled again.
@@ -12,7 +12,10 @@ pub fn cargo() -> Command {
     let mut cargo = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if OF_PACKAGE.iter().any(|prefix| text.starts_with(prefix)) {
+        if PACKAGE_PREFIXES
+            .iter()
+            .any(|prefix| text.starts_with(prefix))
+        {
             cargo.env_remove(&name);
         }
     }
