@@ -216,8 +216,8 @@ fn the_boards_count_every_code_of_a_denial() {
         .iter()
         .map(ToString::to_string)
         .collect();
-    let mut counted = 0;
     for board in boards() {
+        let mut counted = 0;
         for query in queries(&board) {
             for selector in read(query).0 {
                 for (_, words) in selector.matchers {
@@ -230,8 +230,8 @@ fn the_boards_count_every_code_of_a_denial() {
                 }
             }
         }
+        assert!(counted > 0, "no panel of denials: {}", board["title"]);
     }
-    assert!(counted >= 2, "a panel of denials on each board: {counted}");
 }
 
 /// Grafana draws panels that overlap or share an id above one another.

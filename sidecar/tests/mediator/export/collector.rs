@@ -129,6 +129,18 @@ async fn a_slow_collector_gets_lines_again() {
     assert_whole(&rig, 1);
 }
 
+/// The status of the answer decides, and no more of its body is read than the bound.
+#[tokio::test]
+async fn an_endless_answer_is_cut_off_and_its_lines_are_settled() {
+    let rig = Rig::start(RECORD, None).await;
+    rig.flushed().await;
+    rig.collector.then(Verdict::TakeEndlessly);
+    rig.line(10);
+    rig.flushed().await;
+    assert_eq!(rig.places().len(), 2, "{:?}", rig.places());
+    assert_whole(&rig, 1);
+}
+
 /// A kill between the collector's answer and the cursor, or at any other moment, loses nothing.
 #[tokio::test]
 async fn a_killed_export_loses_no_line() {

@@ -17,7 +17,7 @@ pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_toolcrib-sidecar");
 
 /// A mediator in a process of its own, with its model and its service.
 pub struct Mediator {
-    pub child: Child,
+    pub child: MediatorProcess,
     pub listen: String,
     pub admin: String,
     pub model: Fake,
@@ -188,21 +188,35 @@ impl Mediator {
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
+        self.child.signal(signal);
+    }
+
+    /// Waits for the process to end; returns its status.
+    pub async fn ended(&mut self) -> std::process::ExitStatus {
+        self.child.ended().await
+    }
+}
+
+/// A process that ends with its test.
+pub struct MediatorProcess(pub Child);
+
+impl MediatorProcess {
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// Waits for the process to end; returns its status.
     pub async fn ended(&mut self) -> std::process::ExitStatus {
-        until("an end", || self.child.try_wait().unwrap()).await
+        until("an end", || self.0.try_wait().unwrap()).await
     }
 }
 
-impl Drop for Mediator {
+impl Drop for MediatorProcess {
     fn drop(&mut self) {
         // Err: the process has ended already.
-        self.child.kill().ok();
-        self.child.wait().ok();
+        self.0.kill().ok();
+        self.0.wait().ok();
     }
 }
 
@@ -218,7 +232,7 @@ pub(super) async fn spawn(
     history: &TempDir,
     stderr: &Path,
     change: impl FnOnce(&mut Command),
-) -> (Child, String, String) {
+) -> (MediatorProcess, String, String) {
     let log = std::fs::File::create(stderr).unwrap();
     let mut command = Command::new(program);
     command
@@ -232,7 +246,7 @@ pub(super) async fn spawn(
         .stdout(Stdio::null())
         .stderr(log);
     change(&mut command);
-    let child = command.spawn().unwrap();
+    let child = MediatorProcess(command.spawn().unwrap());
     let serving = until("a start", || {
         let text = std::fs::read_to_string(stderr).unwrap();
         let complete = text.rfind('\n').map(|end| lines(&text[..end]))?;

@@ -1,7 +1,7 @@
 //! The record of a mediator that is killed again and again under load.
 //!
 //! `TOOLCRIB_KILLS=200 cargo test -p toolcrib-sidecar --test mediator killed_under_load` kills it 200
-//! times, in about a minute; without the variable it is killed ten times.
+//! times, in half a minute; without the variable it is killed ten times.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -13,15 +13,14 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path as UrlPath, State};
 use axum::routing::{get, post};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use toolcrib_record::{Line, Verifier};
 
 use super::binary::{PROGRAM, spawn};
-use crate::support::{Files, RUNNER, calls, chat, no_tls, says, until};
+use crate::support::{Files, RUNNER, TestServer, calls, chat, no_tls, says, within};
 
 /// Requests at once.
 const CLIENTS: usize = 8;
@@ -54,13 +53,6 @@ async fn quote(State(seen): State<Arc<Seen>>, UrlPath(symbol): UrlPath<String>) 
     seen.executed.lock().unwrap().insert(symbol);
     seen.requests.send_modify(|requests| *requests += 1);
     "{}"
-}
-
-async fn serve(router: Router) -> (String, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let serving = async move { axum::serve(listener, router).await.unwrap() };
-    (format!("http://{address}"), tokio::spawn(serving))
 }
 
 /// Sends requests until one fails; returns the number of answers.
@@ -98,11 +90,11 @@ fn requests_before(kill: u64) -> u64 {
 async fn a_mediator_that_is_killed_under_load_loses_no_call_of_its_record() {
     let kills = std::env::var("TOOLCRIB_KILLS").map_or(10, |it| it.parse().unwrap());
     let seen = Arc::<Seen>::default();
-    let (model, serving_model) =
-        serve(Router::new().fallback(post(model)).with_state(seen.clone())).await;
+    let model = Router::new().fallback(post(model));
+    let model = TestServer::start(model.with_state(seen.clone())).await;
     let quotes = Router::new().route("/quotes/{symbol}", get(quote));
-    let (desk, serving_desk) = serve(quotes.with_state(seen.clone())).await;
-    let mut files = Files::new(&model, &desk);
+    let desk = TestServer::start(quotes.with_state(seen.clone())).await;
+    let mut files = Files::new(&model.url(), &desk.url());
     files.publish();
     let history = tempfile::tempdir().unwrap();
     let stdout = history.path().join("stdout.log");
@@ -128,13 +120,14 @@ async fn a_mediator_that_is_killed_under_load_loses_no_call_of_its_record() {
         for _ in 0..CLIENTS {
             clients.spawn(load(client.clone(), listen.clone()));
         }
-        requests.wait_for(|now| *now >= end).await.unwrap();
-        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
-        until("an end", || child.try_wait().unwrap()).await;
-        answers += clients.join_all().await.into_iter().sum::<usize>();
+        within("requests", requests.wait_for(|now| *now >= end))
+            .await
+            .unwrap();
+        child.signal(Signal::KILL);
+        child.ended().await;
+        let ends = within("the ends of the clients", clients.join_all()).await;
+        answers += ends.into_iter().sum::<usize>();
     }
-    serving_model.abort();
-    serving_desk.abort();
 
     let record = std::fs::read(history.path().join("history.jsonl")).unwrap();
     let mut verifier = Verifier::default();

@@ -51,7 +51,7 @@ async fn a_process_of_the_same_user_cannot_read_the_mediator() {
     // The process has its secrets in memory by now.
     mediator.model.will(Wire::CHAT.will_say("hello"));
     assert_eq!(mediator.ask().await.0, 200);
-    let pid = mediator.child.id();
+    let pid = mediator.child.0.id();
     for file in ["environ", "mem", "maps", "auxv", "stack", "fd/0", "cwd/."] {
         let path = format!("/proc/{pid}/{file}");
         assert!(!readable(&path), "{path}");
@@ -88,7 +88,7 @@ async fn the_mediator_starts_no_process() {
     mediator.model.will(wire.will_say("three"));
     let running = tokio::spawn(mediator.request(&wire.chat()).send());
     mediator.desk.asked(1).await;
-    let pid = mediator.child.id();
+    let pid = mediator.child.0.id();
     let children = || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         tasks

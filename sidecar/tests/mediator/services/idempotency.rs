@@ -8,9 +8,8 @@ use axum::extract::State;
 use futures::stream;
 use http::HeaderMap;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
-use crate::support::World;
+use crate::support::{TestServer, World};
 
 /// Places one order for each key. The answer to its first request breaks off.
 #[derive(Default)]
@@ -43,26 +42,17 @@ async fn order(State(orders): State<Arc<Orders>>, headers: HeaderMap) -> Body {
 
 struct Service {
     orders: Arc<Orders>,
-    url: String,
-    task: JoinHandle<()>,
+    server: TestServer,
 }
 
 impl Service {
     async fn start() -> Service {
         let orders = Arc::new(Orders::default());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let router = axum::Router::new()
             .fallback(order)
             .with_state(orders.clone());
-        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Service { orders, url, task }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.task.abort();
+        let server = TestServer::start(router).await;
+        Service { orders, server }
     }
 }
 
@@ -72,7 +62,7 @@ async fn a_repetition_of_a_lost_answer_has_one_effect() {
     let world = World::start_with(
         |files| {
             let execution = &mut files.tools["tools"][1]["execution"];
-            execution["base_url"] = json!(service.url);
+            execution["base_url"] = json!(service.server.url());
             execution["idempotency_header"] = json!("Idempotency-Key");
         },
         |_| {},

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use futures::stream;
 use http::StatusCode;
 use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
@@ -16,11 +17,9 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use super::within;
+use super::{TestServer, within};
 
 /// What the collector does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +30,8 @@ pub enum Verdict {
     Status(u16),
     /// Takes the records and never answers.
     TakeAndHang,
+    /// Takes the records; the body of the answer has no end.
+    TakeEndlessly,
     /// Takes nothing and never answers.
     Hang,
 }
@@ -38,7 +39,8 @@ pub enum Verdict {
 pub struct Collector {
     state: Arc<CollectorState>,
     address: SocketAddr,
-    task: Option<JoinHandle<()>>,
+    /// `None` after [`Collector::stop`].
+    server: Option<TestServer>,
 }
 
 struct CollectorState {
@@ -61,20 +63,19 @@ impl Collector {
         let mut collector = Self {
             state: Arc::new(state),
             address: any,
-            task: None,
+            server: None,
         };
         collector.serve().await;
         collector
     }
 
     async fn serve(&mut self) {
-        let listener = TcpListener::bind(self.address).await.unwrap();
-        self.address = listener.local_addr().unwrap();
         let router = axum::Router::new()
             .route("/v1/logs", post(receive))
             .with_state(self.state.clone());
-        let serving = async move { axum::serve(listener, router).await.unwrap() };
-        self.task = Some(tokio::spawn(serving));
+        let server = TestServer::start_at(self.address, router).await;
+        self.address = server.address();
+        self.server = Some(server);
     }
 
     pub fn url(&self) -> String {
@@ -83,9 +84,8 @@ impl Collector {
 
     /// Closes the listener; what was taken is kept.
     pub async fn stop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
-            assert!(task.await.unwrap_err().is_cancelled());
+        if let Some(server) = self.server.take() {
+            server.stop().await;
         }
     }
 
@@ -124,14 +124,6 @@ impl Collector {
     /// The texts of all records that were taken.
     pub fn texts(&self) -> Vec<String> {
         self.records().iter().map(body).collect()
-    }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
     }
 }
 
@@ -200,6 +192,12 @@ async fn receive(State(state): State<Arc<CollectorState>>, message: Bytes) -> Re
             take(0);
             asked();
             std::future::pending().await
+        }
+        Verdict::TakeEndlessly => {
+            take(0);
+            asked();
+            let chunks = stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0; 64 * 1024]));
+            Body::from_stream(chunks).into_response()
         }
         Verdict::Hang => {
             asked();

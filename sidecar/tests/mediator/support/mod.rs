@@ -8,6 +8,7 @@ pub mod mcp;
 pub mod native;
 mod operator;
 mod raw;
+mod server;
 mod streams;
 mod wire;
 
@@ -28,6 +29,7 @@ pub use fake::{Answer, Fake, RecordedRequest};
 pub use files::{Files, MODEL_KEY, RUNNER, TOOL_TOKEN, hash};
 pub use operator::{Operator, decision};
 pub use raw::{Raw, RawAnswer};
+pub use server::TestServer;
 pub use wire::{StreamedReply, Wire};
 
 /// Bound of every wait; a longer wait fails the test.

@@ -14,16 +14,14 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use super::{Files, Wire, World, until};
+use super::{Files, TestServer, Wire, World, until};
 
 pub struct Operator {
     shared: Arc<Shared>,
-    url: String,
+    server: TestServer,
     ca: String,
     token: NamedTempFile,
-    task: JoinHandle<()>,
 }
 
 struct Shared {
@@ -56,29 +54,26 @@ impl Operator {
             version: watch::Sender::new(1),
             said: Mutex::default(),
         });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new()
             .route("/v1/link", post(link))
             .route("/v1/questions", post(question))
             .with_state(shared.clone());
-        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let server = TestServer::start(router).await;
         let key = rcgen::KeyPair::generate().unwrap();
         let names = vec!["operator".into()];
         let certificate = rcgen::CertificateParams::new(names).unwrap();
         Self {
             shared,
-            url,
+            server,
             ca: certificate.self_signed(&key).unwrap().pem(),
             token: file,
-            task,
         }
     }
 
     /// Adds the link to the files.
     pub fn link(&self, files: &mut Files) {
         files.agent["link"] =
-            json!({"url": self.url, "ca": self.ca, "audience": "toolcrib.dev/link"});
+            json!({"url": self.server.url(), "ca": self.ca, "audience": "toolcrib.dev/link"});
     }
 
     pub fn flags(&self) -> [&str; 2] {
@@ -175,12 +170,6 @@ impl Operator {
 
     fn change(&self) {
         self.shared.version.send_modify(|version| *version += 1);
-    }
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -102,10 +102,11 @@ impl Target {
                 before.metadata.resource_version = now.resource_version();
                 let restored = api
                     .replace(self.name, &PostParams::default(), &before)
-                    .await;
+                    .await
+                    .unwrap();
                 // Only Toolcrib's kinds among the targets have a status that nobody else writes.
                 if self.version == "toolcrib.dev/v1alpha1" {
-                    before.metadata.resource_version = restored.unwrap().resource_version();
+                    before.metadata.resource_version = restored.resource_version();
                     api.replace_status(self.name, &PostParams::default(), &before)
                         .await
                         .unwrap();
