@@ -44,6 +44,10 @@ pub struct AgentFile {
     pub namespace: String,
     #[serde(default)]
     pub native: bool,
+    /// Names of the ClusterToolPolicies that match the agent, in name order, at most
+    /// [`crate::names::MAX_POLICIES`]. Only the record uses them: what the policies withhold is not in the files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
     /// The text of the tools document, with `context: Prompt`.
     #[serde(default)]
     pub prompt: Option<String>,

@@ -32,6 +32,9 @@ pub const QUESTIONS_PATH: &str = "/v1/questions";
 /// The argument that always carries the authenticated identity.
 pub const CLAW_ID: &str = "claw_id";
 
+/// Most ClusterToolPolicies that the files, and so the lines of the record, name.
+pub const MAX_POLICIES: usize = 32;
+
 /// Entry in `requires` of agent.json: `provider_tools: Refuse` must be enforced.
 pub const PROVIDER_TOOLS: &str = "providerTools";
 

@@ -135,6 +135,9 @@ pub struct IntentLine<'a> {
     pub transport: Option<Cow<'a, str>>,
     pub tier: Cow<'a, str>,
     pub read_only: bool,
+    /// Names of the ClusterToolPolicies that matched the agent when the call was sent, at most 32.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub policies: Cow<'a, [String]>,
     /// The object that allowed the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<GrantSchema>"))]
@@ -236,6 +239,9 @@ pub struct TurnLine<'a> {
     /// them.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub undeclared_calls: Cow<'a, [String]>,
+    /// Names of the ClusterToolPolicies that matched the agent when the request began, at most 32.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub policies: Cow<'a, [String]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

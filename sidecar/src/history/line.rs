@@ -54,6 +54,7 @@ pub fn intent<'a>(
     call: &'a ManagedCall,
     allowed_by: Option<&'a AllowedBy>,
     approval: Option<&'a UsedApproval>,
+    policies: &'a [String],
 ) -> Line<'a> {
     let transport = Some(call.transport()).filter(|it| !it.is_http());
     let grant = allowed_by.map(|it| &it.grant).or_else(|| call.grant());
@@ -74,6 +75,7 @@ pub fn intent<'a>(
         transport: transport.map(|it| it.name().into()),
         tier: call.tier().name().into(),
         read_only: call.read_only(),
+        policies: Cow::Borrowed(policies),
         grant: grant.map(Cow::Borrowed),
         rule: allowed_by.map(|it| it.rule.as_str().into()),
         would_deny: call.would_deny(allowed_by).map(|it| it.to_string().into()),

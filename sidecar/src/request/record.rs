@@ -206,6 +206,7 @@ fn lines<'a>(
         tool_trace: Cow::Borrowed(&end.record.tool_trace),
         interventions: Cow::Borrowed(&end.record.interventions),
         undeclared_calls: Cow::Borrowed(&end.record.undeclared_calls),
+        policies: Cow::Borrowed(&request.caller.agent.policies),
         chain: None,
         seq: None,
     }));

@@ -124,7 +124,15 @@ async fn run(
     let timestamp = Timestamp::now().to_string();
     let used = approval.as_ref().map(TakenApproval::line);
     let idempotency_key = call.idempotency_key(&caller.request_id);
-    let line = intent(caller.who(), timestamp, call, live.allowed_by(), used);
+    let policies = &version.agent.policies;
+    let line = intent(
+        caller.who(),
+        timestamp,
+        call,
+        live.allowed_by(),
+        used,
+        policies,
+    );
     let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
     let line = scrubber.scrubbed_json(escaped(line.into())).into_owned();
     let intent = app.history.intent(line);

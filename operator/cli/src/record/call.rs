@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use toolcrib_bounds::cut;
 use toolcrib_compile::limits_of;
+use toolcrib_manifest::names::MAX_POLICIES;
 use toolcrib_manifest::{GrantRef, RawJson};
 use toolcrib_mediation::ResultCode;
 use toolcrib_record::{
@@ -40,6 +41,8 @@ pub struct Call {
     /// `NAMESPACE/NAME` of the object that allowed the call.
     pub grant: Option<String>,
     pub rule: Option<String>,
+    /// The ClusterToolPolicies that matched the agent. Empty for a call that waits.
+    pub policies: Vec<String>,
     /// The refusal that the call would have had if its rule were enforced and not tried out.
     pub would_deny: Option<String>,
     pub latency_ms: Option<u64>,
@@ -196,6 +199,7 @@ pub(super) fn of_intent(intent: IntentLine<'_>) -> Call {
         read_only: Some(intent.read_only),
         grant: intent.grant.as_deref().map(grant_name),
         rule: intent.rule.as_deref().map(short),
+        policies: policies(&intent.policies),
         would_deny: intent.would_deny.map(|it| it.into_owned()),
         latency_ms: None,
         message: None,
@@ -222,6 +226,7 @@ pub(super) fn of_question(question: QuestionLine<'_>) -> Call {
         read_only: None,
         grant: question.rules.first().map(|it| grant_name(&it.grant)),
         rule: question.rules.first().map(|it| short(&it.rule)),
+        policies: Vec::new(),
         would_deny: None,
         latency_ms: None,
         message: Some(format!("until {}", short(&question.expires_at))),
@@ -255,6 +260,11 @@ const MAX_PERSONS: usize = 32;
 
 fn persons(names: &[String]) -> Vec<String> {
     names.iter().take(MAX_PERSONS).map(|it| short(it)).collect()
+}
+
+fn policies(names: &[String]) -> Vec<String> {
+    let names = names.iter().take(MAX_POLICIES);
+    names.map(|it| short(it)).collect()
 }
 
 /// `None`: a newer mediator wrote rules that this release cannot read.
@@ -306,6 +316,7 @@ pub(super) fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
         read_only: call.read_only,
         grant: call.grant.as_ref().map(grant_name),
         rule: call.rule.as_deref().map(short),
+        policies: policies(&turn.policies),
         would_deny: call.would_deny.clone(),
         latency_ms: Some(call.latency_ms),
         connection: call.connection.as_ref().map(FailedConnection::of),

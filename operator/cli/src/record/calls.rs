@@ -223,6 +223,7 @@ impl Joiner {
                 Some(intent) => {
                     row.when = intent.when;
                     row.approval = intent.approval;
+                    row.policies = intent.policies;
                 }
                 None => row.approval = self.questions.answer(&row.call_id),
             }

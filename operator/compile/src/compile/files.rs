@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toolcrib_manifest::names::MAX_POLICIES;
 use toolcrib_manifest::{AgentFile, Context, Digests, ServiceSettings, Suspension, Tls, VERSION};
 
+use super::authority::policies::Policies;
 use super::context;
 use super::effective::Effective;
 use super::reach::Reach;
@@ -18,6 +20,7 @@ pub(crate) fn agent_file(
     objects: &dyn Objects,
     key: &ObjectRef,
     effective: &Effective,
+    policies: &Policies,
     suspension: Option<Suspension>,
 ) -> AgentFile {
     // The files of a suspended agent serve nothing, so older mediators may read them.
@@ -47,6 +50,7 @@ pub(crate) fn agent_file(
         link: objects.settings().link.clone(),
         mode: effective.mode,
         native: effective.native,
+        policies: policies.names().into_iter().take(MAX_POLICIES).collect(),
         prompt: None,
         provider_tools: effective.provider_tools,
         requires,

@@ -69,7 +69,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
     }
 
     let mut files = Files {
-        agent: files::agent_file(objects, key, &effective, stop.suspension),
+        agent: files::agent_file(objects, key, &effective, &policies, stop.suspension),
         tools: ToolsFile {
             version: VERSION,
             tools: entries.tools,

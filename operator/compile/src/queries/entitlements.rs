@@ -419,6 +419,7 @@ fn settings(agent: &AgentFile, policy: &toolcrib_manifest::Policy) -> BTreeMap<I
         link: _,
         mode,
         native,
+        policies: _,
         prompt,
         provider_tools,
         requires,

@@ -1,6 +1,7 @@
 //! The answer as text.
 
 use toolcrib_bounds::cut;
+use toolcrib_manifest::names::MAX_POLICIES;
 
 use super::Answer;
 use super::grant::GrantState;
@@ -14,13 +15,7 @@ const SHOWN: usize = 500;
 pub(super) fn text(answer: &Answer, args: &WhyArgs) -> String {
     let mut lines = call_lines(answer);
     lines.extend(grant_lines(answer));
-    if let Some(policies) = &answer.policies {
-        let policies = match policies.as_slice() {
-            [] => "none matches the agent now".to_owned(),
-            names => format!("{} (those that match the agent now)", names.join(", ")),
-        };
-        lines.push(("policies", policies));
-    }
+    lines.push(("policies", policies(answer)));
     let credential = answer.credential.iter();
     lines.extend(credential.map(|kind| ("credential", kind.clone())));
     lines.extend(writer_lines(answer, args));
@@ -29,6 +24,21 @@ pub(super) fn text(answer: &Answer, args: &WhyArgs) -> String {
         .into_iter()
         .map(|(name, value)| format!("{name:<12}{}\n", print::plain(&value)))
         .collect()
+}
+
+/// The ClusterToolPolicies that matched the agent by the record, and those of now if they are others.
+/// Lines of earlier releases name none.
+fn policies(answer: &Answer) -> String {
+    let words = |names: &[String]| match names {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    let then = &answer.call.policies;
+    match &answer.policies {
+        Some(now) if now.iter().take(MAX_POLICIES).eq(then) => words(now),
+        Some(now) => format!("{} in the record, {} now", words(then), words(now)),
+        None => format!("{} in the record", words(then)),
+    }
 }
 
 type TextLine = (&'static str, String);
