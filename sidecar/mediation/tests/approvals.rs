@@ -79,7 +79,7 @@ fn asks(file: &ToolsFile, amount: u64) -> Option<(Vec<String>, Vec<String>, bool
         Err(denial) => panic!("{denial:?}"),
     };
     // Only a call that may run is counted.
-    assert_eq!(rates.all(NOW), []);
+    assert_eq!(rates.take_all(NOW), []);
     let approved = authority.permits_approved(&call, &need, &rates, &budgets, NOW);
     assert!(approved.is_ok(), "{approved:?}");
     let rules = need.rules.into_iter().map(|it| it.rule).collect();

@@ -311,7 +311,7 @@ proptest! {
             let expected = rules.iter().filter(|it| meets(it, account)).any(has_room);
             if let Some(fewer) = &fewer {
                 let past = RateCounts::default();
-                counts.all(time).into_iter().for_each(|it| past.restore(it));
+                counts.take_all(time).into_iter().for_each(|it| past.restore(it));
                 let allowed = fewer.permits(&call, &past, &BudgetCounts::default(), time).is_ok();
                 prop_assert!(expected || !allowed, "fewer rules allow {account} at {now}");
             }

@@ -1,7 +1,8 @@
 //! Keeps the counts of rates over a restart of the mediator's container.
 //!
-//! Invariant: a call is sent only after its counts are in the file, so that no restart gives calls back.
-//! A line has the whole state of one rule for one tool; the last one counts.
+//! Invariant: a call is sent only after the file counts it, so that no restart gives calls back. A line
+//! has the whole state of one rule for one tool; the last one counts. It counts some calls ahead, so not
+//! every call of a busy rule needs a line, and a restart can take calls.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -47,17 +48,18 @@ impl RateStore {
         &self.counts
     }
 
-    /// Writes the counts of these rules of a tool. After an error the call must not be sent. Blocks to
-    /// write a few hundred bytes to a local file.
+    /// Writes the counts of these rules of a tool, unless the file has their calls already. After an error
+    /// the call must not be sent. Blocks to write a few hundred bytes to a local file.
     pub fn write(&self, tool: &str, rules: &BTreeSet<String>, now: Timestamp) -> io::Result<()> {
         if rules.is_empty() {
             return Ok(());
         }
         let mut file = self.file.lock();
-        // Read under the lock, so that a line never has fewer calls than the one before it.
-        for counts in self.counts.of(tool, rules) {
-            let all = || self.counts.all(now).into_iter().map(|it| line(&it));
-            file.append(line(&counts), all)?;
+        // Taken under the lock, so that a call whose count another one writes waits for it.
+        for counts in self.counts.take_due(tool, rules) {
+            let all = || self.counts.take_all(now).into_iter().map(|it| line(&it));
+            let written = file.append(line(&counts), all);
+            written.inspect_err(|_| self.counts.not_kept())?;
         }
         Ok(())
     }

@@ -56,6 +56,8 @@ struct Counts {
     last: Timestamp,
     /// One for each rate of the rule, in the order of the rule.
     counts: Vec<CallCount>,
+    /// What the file has of them, or more. Empty: nothing.
+    kept: Vec<CallCount>,
 }
 
 impl RateCounts {
@@ -67,22 +69,41 @@ impl RateCounts {
             last,
             counts,
         } = earlier;
-        let counts = Counts { last, counts };
+        let counts = Counts {
+            last,
+            kept: counts.clone(),
+            counts,
+        };
         self.0.lock().own.insert((tool, rule), counts);
     }
 
-    /// The counts that are not over at this time.
-    pub fn all(&self, now: Timestamp) -> Vec<RuleCounts> {
+    /// Takes the lines that are due for some rules of a tool: of those with calls that the file does not
+    /// have. A line has some calls more than were made ([`CallCount::count_ahead`]).
+    pub fn take_due(&self, tool: &str, rules: &BTreeSet<String>) -> Vec<RuleCounts> {
         let own = &mut self.0.lock().own;
-        own.retain(|_, counts| !counts.are_over(now));
-        own.iter().map(rule_counts).collect()
+        let lines = rules.iter().filter_map(|rule| {
+            let key = (tool.to_owned(), rule.clone());
+            let counts = own.get_mut(&key)?;
+            counts.keep().then(|| rule_counts((&key, counts)))
+        });
+        lines.collect()
     }
 
-    /// The counts of some rules of a tool.
-    pub fn of(&self, tool: &str, rules: &BTreeSet<String>) -> Vec<RuleCounts> {
-        let own = &self.0.lock().own;
-        let entry = |rule: &String| own.get_key_value(&(tool.to_owned(), rule.clone()));
-        rules.iter().filter_map(entry).map(rule_counts).collect()
+    /// Takes the lines of a new file: of the counts that are not over at this time.
+    pub fn take_all(&self, now: Timestamp) -> Vec<RuleCounts> {
+        let own = &mut self.0.lock().own;
+        own.retain(|_, counts| !counts.are_over(now));
+        let lines = own.iter_mut().map(|(key, counts)| {
+            counts.keep();
+            rule_counts((key, counts))
+        });
+        lines.collect()
+    }
+
+    /// Makes all lines due: it is not known what the file has.
+    pub fn not_kept(&self) {
+        let own = &mut self.0.lock().own;
+        own.values_mut().for_each(|counts| counts.kept.clear());
     }
 
     /// Returns this pod's calls that these rules of tools count now, for a report: those of the rules
@@ -173,6 +194,7 @@ impl RateCounts {
             let counts = own.entry(key).or_insert_with(|| Counts {
                 last: now,
                 counts: Vec::new(),
+                kept: Vec::new(),
             });
             counts.add(rule, now);
         }
@@ -211,6 +233,18 @@ impl Counts {
         };
         let has_calls = used.counts.iter().any(|count| !count.calls.is_empty());
         has_calls.then_some(used)
+    }
+
+    /// Counts ahead what the file is to have, unless it has the calls already. Returns whether it does not.
+    fn keep(&mut self) -> bool {
+        let pairs = self.kept.iter().zip(&self.counts);
+        let is_kept = self.kept.len() == self.counts.len()
+            && pairs.into_iter().all(|(kept, count)| kept.covers(count));
+        if !is_kept {
+            self.kept.clone_from(&self.counts);
+            self.kept.iter_mut().for_each(CallCount::count_ahead);
+        }
+        !is_kept
     }
 
     fn add(&mut self, rule: &Rule, now: Timestamp) {
@@ -264,12 +298,13 @@ fn make_room(kept: &mut BTreeMap<Key, Counts>, now: Timestamp) {
     }
 }
 
+/// What the file has of the counts of a rule, or is to have.
 fn rule_counts(((tool, rule), counts): (&Key, &Counts)) -> RuleCounts {
     RuleCounts {
         tool: tool.clone(),
         rule: rule.clone(),
         last: counts.last,
-        counts: counts.counts.clone(),
+        counts: counts.kept.clone(),
     }
 }
 
@@ -328,12 +363,11 @@ mod tests {
         // Tools are counted apart.
         assert_eq!(count(&counts, "a.c", &[&two], false, NOW), Ok(0));
         // A call that runs anyway is counted.
-        let before = counts.of("a.b", &BTreeSet::from(["one".to_owned()]));
+        let one = BTreeSet::from(["one".to_owned()]);
+        assert_eq!(counts.take_due("a.b", &one).len(), 1);
+        assert_eq!(counts.take_due("a.b", &one), []);
         assert_eq!(count(&counts, "a.b", &both, true, NOW), Err(wait));
-        assert_ne!(
-            counts.of("a.b", &BTreeSet::from(["one".to_owned()])),
-            before
-        );
+        assert_eq!(counts.take_due("a.b", &one).len(), 1);
     }
 
     #[test]
@@ -341,13 +375,44 @@ mod tests {
         let (counts, later) = (RateCounts::default(), RateCounts::default());
         let one = rule("one", 1);
         assert_eq!(count(&counts, "a.b", &[&one], false, NOW), Ok(0));
-        for counts in counts.all(NOW) {
+        for counts in counts.take_all(NOW) {
             let text = serde_json::to_string(&counts).unwrap();
             later.restore(serde_json::from_str(&text).unwrap());
         }
         assert!(count(&later, "a.b", &[&one], false, NOW).is_err());
-        assert_eq!(later.all(NOW), counts.all(NOW));
-        assert_eq!(later.all(NOW + SignedDuration::from_hours(26)), []);
+        assert_eq!(later.take_all(NOW), counts.take_all(NOW));
+        assert_eq!(later.take_all(NOW + SignedDuration::from_hours(26)), []);
+    }
+
+    /// A kill at any time gives no call back, and takes at most a sixteenth of the calls.
+    #[test]
+    fn the_file_never_has_fewer_calls_than_were_made() {
+        let counts = RateCounts::default();
+        let many = rule("many", 400);
+        let rules = BTreeSet::from(["many".to_owned()]);
+        let (mut file, mut lines) = (Vec::new(), 0);
+        for made in 1..=400_usize {
+            assert_eq!(count(&counts, "a.b", &[&many], false, NOW), Ok(0));
+            match made {
+                // The file was full, and was written anew.
+                200 => file = counts.take_all(NOW),
+                // It could not be written, and then could.
+                300 => counts.not_kept(),
+                _ => {}
+            }
+            let due = counts.take_due("a.b", &rules);
+            lines += due.len();
+            file.extend(due);
+            let later = RateCounts::default();
+            file.iter().cloned().for_each(|it| later.restore(it));
+            let mut left = 0;
+            while count(&later, "a.b", &[&many], false, NOW).is_ok() {
+                left += 1;
+            }
+            let lost = (400 - made).checked_sub(left).unwrap();
+            assert!(lost <= made / 16, "{lost} of {made}");
+        }
+        assert!((16..100).contains(&lines), "{lines}");
     }
 
     fn told(rule: &str, slots: &[(i64, u64)]) -> RateUse {
@@ -447,7 +512,7 @@ mod tests {
         let oldest = rule("r10", 1);
         assert!(count(&counts, "a.b", &[&oldest], false, NOW).is_err());
         assert!(count(&counts, "a.b", &[&oldest], true, NOW).is_err());
-        let kept = counts.all(NOW);
+        let kept = counts.take_all(NOW);
         assert_eq!(kept.len(), MAX_KEPT);
         assert!(kept.iter().all(|it| it.rule != "r9"));
         assert!(kept.iter().any(|it| it.rule == "r10"));
