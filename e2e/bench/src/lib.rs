@@ -5,7 +5,7 @@
 //! reference that did the same work seconds before or after. For the mediator and the wrapper
 //! that is `bare-proxy`, a reverse proxy on bare hyper; for the mediator as an MCP client it is
 //! `bare-mcp`, the protocol's own SDK; for the compiler it is serde_json reading and writing the
-//! same bytes.
+//! same bytes; for reading the record it is jq.
 //!
 //! - [`machine`]: the machine of the figures;
 //! - [`process`]: programs under measurement: CPU time, memory, readiness;
@@ -13,12 +13,14 @@
 //! - [`load`]: the load generator, closed loop and at a fixed rate;
 //! - [`pairs`]: alternating slices of a reference and the measured program;
 //! - [`cases`]: the measurements of the mediator, and of the wrapper of MCP servers;
+//! - [`audit`]: the measurements of reading a large record;
 //! - [`compiler`]: the measurements of the compiler;
 //! - [`report`]: rows, as a table and as JSON.
 //!
 //! The targets are about CPU time per request: it is stable where latency and throughput are not.
 //! Nothing here asserts a figure; a missed target is a row that says so.
 
+pub mod audit;
 pub mod cases;
 pub mod compiler;
 pub mod load;
@@ -38,6 +40,8 @@ pub struct Plan {
     pub mediator: PathBuf,
     /// Path of toolcrib-mcp-stdio.
     pub wrapper: PathBuf,
+    /// Path of kubectl-toolcrib.
+    pub command_line: PathBuf,
     /// The reference for calls over MCP.
     pub bare_mcp: PathBuf,
     /// Number of pairs of slices per case: one slice of the reference, one of the measured program.
@@ -54,6 +58,7 @@ impl Plan {
         Self {
             mediator: programs.join("toolcrib-sidecar"),
             wrapper: programs.join("toolcrib-mcp-stdio"),
+            command_line: programs.join("kubectl-toolcrib"),
             bare_mcp: programs.join("bare-mcp"),
             programs,
             pairs: 12,

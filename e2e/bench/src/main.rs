@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Parser;
 use toolcrib_bench::machine::Machine;
-use toolcrib_bench::{Plan, cases, compiler, report};
+use toolcrib_bench::{Plan, audit, cases, compiler, report};
 
-/// Measures the mediator, the wrapper and the compiler, as ratios to a reference in the same run.
+/// Measures the mediator, the wrapper, the compiler and `audit`, as ratios to a reference in the same run.
 #[derive(Parser)]
 #[command(name = "toolcrib-bench")]
 struct Args {
@@ -29,6 +29,9 @@ struct Args {
     /// The wrapper's program; default: toolcrib-mcp-stdio beside them.
     #[arg(long)]
     wrapper: Option<PathBuf>,
+    /// The command line's program; default: kubectl-toolcrib beside them.
+    #[arg(long)]
+    command_line: Option<PathBuf>,
     /// The reference for calls over MCP; default: bare-mcp beside them.
     #[arg(long)]
     bare_mcp: Option<PathBuf>,
@@ -60,6 +63,7 @@ fn main() -> anyhow::Result<()> {
     };
     plan.mediator = args.mediator.unwrap_or(plan.mediator);
     plan.wrapper = args.wrapper.unwrap_or(plan.wrapper);
+    plan.command_line = args.command_line.unwrap_or(plan.command_line);
     plan.bare_mcp = args.bare_mcp.unwrap_or(plan.bare_mcp);
     plan.only.clone_from(&args.only);
     plan.pairs = args.pairs.unwrap_or(plan.pairs).max(1);
@@ -70,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         .build()?;
     let mut rows = runtime.block_on(cases::all(&plan))?;
     rows.extend(compiler::all(&plan)?);
+    rows.extend(audit::all(&plan)?);
     if let (true, Some(only)) = (rows.is_empty(), &args.only) {
         bail!("no case has {only:?} in its name; --short prints the names in seconds");
     }

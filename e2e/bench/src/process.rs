@@ -90,7 +90,7 @@ pub fn own_memory() -> Result<(u64, u64)> {
     memory("self")
 }
 
-fn memory(process: &str) -> Result<(u64, u64)> {
+pub(crate) fn memory(process: &str) -> Result<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let field = |name: &str| {
         status

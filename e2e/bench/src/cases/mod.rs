@@ -19,6 +19,7 @@ use crate::pairs::{LoadTarget, MIB, Pairs, Side, memory};
 use crate::process::{Program, free_addresses, get};
 use crate::report::Row;
 
+mod export;
 mod hung;
 mod limits;
 mod mcp;
@@ -73,6 +74,9 @@ pub async fn all(plan: &Plan) -> Result<Vec<Row>> {
     }
     if plan.wants(limits::NAME) {
         rows.extend(bench.limits(plan).await?);
+    }
+    if plan.wants(export::NAME) {
+        rows.extend(bench.export(plan).await?);
     }
     rows.extend(bench.mcp(plan).await?);
     Ok(rows)
@@ -208,8 +212,13 @@ impl Bench {
 
     /// Starts a mediator on the files in the folder [`CONFIG`].
     async fn mediator_on(&self, plan: &Plan, files: TempDir) -> Result<Mediator> {
+        self.mediator_with(plan, files, &[]).await
+    }
+
+    /// Starts a mediator with more flags.
+    async fn mediator_with(&self, plan: &Plan, files: TempDir, flags: &[&str]) -> Result<Mediator> {
         let [address, admin] = free_addresses()?;
-        let arguments = [
+        let mut arguments = vec![
             "--config-dir".into(),
             files.path().join(CONFIG).display().to_string(),
             "--history-dir".into(),
@@ -222,6 +231,7 @@ impl Bench {
             "otter-0".into(),
             "--allow-local".into(),
         ];
+        arguments.extend(flags.iter().map(ToString::to_string));
         let begun = Instant::now();
         let mut program = Program::start(&plan.mediator, &arguments)?;
         program.ready(admin, "/readyz").await?;
