@@ -10,13 +10,13 @@ use std::process::{Child, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolcrib_e2e::platform::{Platform, PollResult};
 use toolcrib_e2e::runner;
 
-use crate::support::{Desk, MEDIATOR, START, VOLUME, lines, process_of};
+use crate::support::{Desk, MEDIATOR, START, VOLUME, lines};
 
 const HERE: &str = "ending";
 const TRADE: &str = "trading-api.execute_trade";
@@ -93,7 +93,7 @@ fn executed_calls_are_recorded_however_the_pod_ends() -> Result<()> {
         ],
     )?;
     platform.exec(HERE, "starved", &["sh", "-c", "kill -USR1 1"])?;
-    let mediator = mediator_of(&desk, "killed")?;
+    let mediator = desk.mediator_process("killed")?;
     let begun = Instant::now();
     kill_process(mediator, Signal::KILL).context("kill the mediator")?;
 
@@ -242,17 +242,6 @@ fn turn_of(lines: &[Value]) -> Option<Value> {
         line["kind"] == "turn" && call["name"] == TRADE && call["result"]["ok"] == true
     };
     lines.iter().find(made).cloned()
-}
-
-/// Returns the process of the pod's mediator.
-fn mediator_of(desk: &Desk, pod: &str) -> Result<Pid> {
-    let object = desk
-        .platform
-        .get(&["pod", pod, "--namespace", &desk.namespace])?;
-    process_of(
-        &object["status"]["initContainerStatuses"][0],
-        "toolcrib-sidecar",
-    )
 }
 
 fn pod(name: &str, program: &str) -> String {

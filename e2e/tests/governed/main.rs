@@ -9,6 +9,7 @@
 
 mod admission;
 mod approvals;
+mod audited;
 mod boards;
 mod claw;
 mod ending;

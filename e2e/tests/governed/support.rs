@@ -153,6 +153,16 @@ impl Desk {
         self.platform.kubectl(&pod)
     }
 
+    /// The process of the pod's mediator.
+    pub fn mediator_process(&self, pod: &str) -> Result<Pid> {
+        let pod = ["pod", pod, "--namespace", &self.namespace];
+        let pod = self.platform.get(&pod)?;
+        process_of(
+            &pod["status"]["initContainerStatuses"][0],
+            "toolcrib-sidecar",
+        )
+    }
+
     /// Waits until the agent's status says that all its pods have loaded the compiled files.
     pub fn wait_in_force(&self, name: &str) -> Result<Value> {
         self.platform
