@@ -1,5 +1,6 @@
 //! The life cycle of a Helm release that contains claw-api's Surface together with the
-//! CustomResourceDefinition of its kind: first install, upgrade, rollback, uninstall.
+//! CustomResourceDefinition of its kind: first install, upgrade, rollback, uninstall; and of one that names
+//! a namespace that does not exist yet.
 //!
 //! `cargo test -p toolcrib-e2e --test first_install`, as root. It starts a
 //! control plane of its own, which has no CustomResourceDefinitions; no pod runs there.
@@ -86,8 +87,29 @@ impl Drop for Plane {
     }
 }
 
+/// A namespace of agents that does not exist stops nothing. When it does, an upgrade gives the rights there.
+fn a_namespace_comes_later(plane: &Plane) -> Result<()> {
+    let bindings = || -> Result<usize> {
+        let get = ["get", "rolebindings", "--namespace=crib-agents"];
+        let list = run(plane.cluster.kubectl().args(get).arg("--output=name"))?;
+        Ok(list.matches("-materials").count())
+    };
+    plane.upgrade(&["--set=secretNamespaces={crib-agents}"])?;
+    let notes = plane.helm(&["get", "notes", RELEASE])?;
+    let said = "These namespaces do not exist yet: crib-agents.";
+    ensure!(notes.contains(said), "{notes}");
+    let create = ["create", "namespace", "crib-agents"];
+    run(plane.cluster.kubectl().args(create))?;
+    assert_eq!(bindings()?, 0);
+    plane.upgrade(&[])?;
+    assert_eq!(bindings()?, 1);
+    let notes = plane.helm(&["get", "notes", RELEASE])?;
+    ensure!(!notes.contains("do not exist yet"), "{notes}");
+    plane.helm(&["uninstall", RELEASE]).map(drop)
+}
+
 #[test]
-fn claw_api_is_enabled_at_the_first_install_and_removed_with_the_release() -> Result<()> {
+fn a_first_install_needs_no_definitions_and_no_namespaces() -> Result<()> {
     let plane = Plane::up()?;
     plane.upgrade(&["--set=clawApi.enabled=true,clawApi.consumers={trading}"])?;
     let installed = plane.surface()?;
@@ -131,5 +153,6 @@ fn claw_api_is_enabled_at_the_first_install_and_removed_with_the_release() -> Re
     assert_eq!(plane.surface()?["annotations"][HOOK], Value::Null);
     plane.helm(&["uninstall", RELEASE])?;
     assert_eq!(plane.surfaces()?, [Value::Null; 0]);
+    a_namespace_comes_later(&plane)?;
     plane.passed()
 }

@@ -53,6 +53,20 @@ app.kubernetes.io/name={{ include "toolcrib.name" .root }},app.kubernetes.io/ins
 {{- end -}}
 {{- end -}}
 
+{{/* Those of secretNamespaces that do not exist yet. None for `helm template`, which looks at no cluster:
+each cluster has kube-system. */}}
+{{- define "toolcrib.missingNamespaces" -}}
+{{- $missing := list -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" -}}
+{{- range .Values.secretNamespaces -}}
+{{- if not (lookup "v1" "Namespace" "" .) -}}
+{{- $missing = append $missing . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $missing -}}
+{{- end -}}
+
 {{- define "toolcrib.podSecurity" -}}
 runAsNonRoot: true
 seccompProfile:
