@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -55,6 +56,7 @@ pub fn cargo_build_static(
     // Uses a separate target folder: in the workspace's own, the different flags would rebuild
     // everything each time.
     let target = home.join("target-image");
+    forget_other_checkout(&target, profile)?;
     let packages: BTreeSet<&str> = programs.iter().map(|program| program.package).collect();
     let mut compiled = BTreeMap::new();
     for package in packages {
@@ -78,6 +80,31 @@ pub fn cargo_build_static(
             })
         })
         .collect()
+}
+
+/// Removes what another checkout has built of the workspace in this folder. Cargo sees only by their
+/// times that files have changed, so it would take an older checkout's programs for this one's.
+fn forget_other_checkout(target: &Path, profile: Profile) -> Result<()> {
+    let name = format!("checkout-{}", profile.name());
+    let (stamp, own) = (target.join(name), WORKSPACE.as_bytes());
+    match fs::read(&stamp) {
+        Ok(checkout) if checkout == own => return Ok(()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("read {}", stamp.display())),
+    }
+    fs::create_dir_all(target)?;
+    let cleaned = cargo()
+        .current_dir(WORKSPACE)
+        .args(["clean", "--quiet", "--workspace"])
+        .args(["--profile", profile.name(), "--target", TARGET])
+        .env("CARGO_TARGET_DIR", target)
+        .status()
+        .context("start cargo")?;
+    if !cleaned.success() {
+        bail!("cargo clean ended with {cleaned}");
+    }
+    fs::write(&stamp, own).with_context(|| format!("write {}", stamp.display()))
 }
 
 fn cargo_build<'a>(

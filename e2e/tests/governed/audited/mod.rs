@@ -25,6 +25,8 @@ const HERE: &str = "audited";
 const CONTEXT: &str = "trading-api.get_market_context";
 const TRADE: &str = "trading-api.execute_trade";
 const CLOSE: &str = "annex.close";
+/// The name that the model used: the pod never had the tool, so no other is known.
+const NOT_GIVEN: &str = "trading-api__execute_trade";
 const LINGER: &str = "a trade, and linger";
 const CAROL: Person<'_> = Person {
     name: "carol",
@@ -69,9 +71,9 @@ const TURNS: [Turn; 10] = [
     turn(
         "analyst",
         "a small trade",
-        TRADE,
+        NOT_GIVEN,
         "denied",
-        Some("permission_denied"),
+        Some("unsupported_tool"),
         None,
     ),
     turn(

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -212,6 +212,55 @@ async fn each_line_arrives_over_kills_of_the_collector_and_restarts_of_the_media
     assert!(!text.contains("how deep?") && !text.contains(TOOL_TOKEN));
 }
 
+/// Seconds for which the collector is stopped; `TOOLCRIB_COLLECTOR_STOPPED` sets others.
+const STOPPED: u64 = 5;
+/// Time to send the lines of minutes.
+const CATCH_UP: Duration = Duration::from_secs(300);
+
+/// Bytes of the record that the collector has not taken.
+async fn lag(world: &World) -> u64 {
+    let text = world.metrics().await;
+    let mut lines = text.lines();
+    let lag = lines.find_map(|line| line.strip_prefix("toolcrib_mediator_export_lag_bytes "));
+    lag.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+}
+
+/// The collector does not answer for some time. Meanwhile the mediator works on and restarts, and with
+/// `Refuse` no line that it wrote is lost.
+#[tokio::test]
+async fn a_collector_that_was_stopped_gets_each_line() {
+    let collector = RealCollector::start(500).await;
+    let more = ["--export-arguments", "--export-when-behind", "Refuse"];
+    let flags = flags(&collector, &more);
+    let mut world = world(&flags).await;
+    let seconds = std::env::var("TOOLCRIB_COLLECTOR_STOPPED");
+    let seconds = seconds.map_or(STOPPED, |text| text.parse().unwrap());
+    let half = Duration::from_secs(seconds) / 2;
+    let (mut asked, mut answered) = (0, 0);
+    collector.signal(Signal::STOP);
+    for _ in 0..2 {
+        let began = Instant::now();
+        while began.elapsed() < half {
+            asked += 1;
+            answered += usize::from(turn(&world, asked).await == 200);
+        }
+        world = world.restart_as(limits_of_tests(), &flags).await;
+    }
+    collector.signal(Signal::CONT);
+    let caught_up = async {
+        while lag(&world).await != 0 {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    tokio::time::timeout(CATCH_UP, caught_up).await.unwrap();
+    world.server.drain().await;
+    println!("stopped for {seconds} s: {answered} of {asked} turns answered");
+    let (code, said) = verified(&collector);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(said.matches(": whole\n").count(), 3, "{said}");
+    assert!(answered > 0 && calls(&[collector.file()]).len() >= answered);
+}
+
 /// The memory limiter refuses with 503; with more memory the same collector takes the lines.
 #[tokio::test]
 async fn a_collector_without_memory_gets_the_lines_later() {
@@ -220,10 +269,7 @@ async fn a_collector_without_memory_gets_the_lines_later() {
     for number in 0..5 {
         assert_eq!(turn(&world, number).await, 200);
     }
-    let lag = "toolcrib_mediator_export_lag_bytes ";
-    let text = world.metrics().await;
-    let lag = text.lines().find_map(|line| line.strip_prefix(lag));
-    assert!(lag.is_some_and(|it| it != "0"), "{text}");
+    assert_ne!(lag(&world).await, 0);
     collector.configure(500);
     collector.restart().await;
     world.server.drain().await;
