@@ -5,6 +5,7 @@ mod definitions;
 mod egress;
 mod example;
 mod expressions;
+mod health;
 mod hostile;
 mod mistakes;
 mod rules;
