@@ -30,7 +30,7 @@ pub fn compatibility_programs(home: &Home, progress: &Progress) -> Result<Compat
     let module = GoModule {
         name: "compatibility",
         title: "Helm 3 and kstatus",
-        takes: "about TIME min on two cores",
+        takes: "about 5 min on two cores",
         folder,
         sources: &["go.mod", "go.sum", "main.go"],
         packages: &[".", &format!("{HELM}/cmd/helm")],
