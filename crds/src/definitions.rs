@@ -34,6 +34,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
             {
                 tidy(schema);
                 bound_foreign(schema);
+                await_controller(schema);
             }
         }
     }
@@ -115,6 +116,20 @@ fn bound_foreign(schema: &mut JSONSchemaProps) {
         if let Some(item) = item(field) {
             bound_foreign(item);
         }
+    }
+}
+
+/// Gives a new object a status that observes no generation. Otherwise tools that compute an object's
+/// health (kstatus, so Flux and Helm 4) take it for ready before the controller has seen it.
+fn await_controller(schema: &mut JSONSchemaProps) {
+    const FIELD: &str = "observedGeneration";
+    let fields = schema.properties.as_mut();
+    let Some(status) = fields.and_then(|fields| fields.get_mut("status")) else {
+        return;
+    };
+    let fields = status.properties.as_ref();
+    if fields.is_some_and(|fields| fields.contains_key(FIELD)) {
+        status.default = Some(JSON(serde_json::json!({FIELD: -1})));
     }
 }
 

@@ -175,3 +175,34 @@ fn missing_bounds_and_descriptions_are_found() {
         ]
     );
 }
+
+/// Otherwise kstatus takes a new object for ready before the controller has seen it.
+#[test]
+fn a_new_object_of_each_kind_with_ready_observes_no_generation() {
+    let mut found = Vec::new();
+    for definition in definitions() {
+        let version = serde_json::to_value(&definition.spec.versions[0]).expect("JSON");
+        let status = &version["schema"]["openAPIV3Schema"]["properties"]["status"];
+        assert!(
+            status["properties"].is_object(),
+            "{}",
+            definition.spec.names.kind
+        );
+        if status["default"] == serde_json::json!({"observedGeneration": -1}) {
+            found.push(definition.spec.names.kind);
+        } else {
+            assert_eq!(status["default"], Value::Null);
+        }
+    }
+    assert_eq!(
+        found,
+        [
+            "Agent",
+            "ClusterToolPolicy",
+            "ModelProvider",
+            "Surface",
+            "ToolDefaults",
+            "ToolGrant",
+        ]
+    );
+}

@@ -8,7 +8,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use toolcrib_e2e::cluster::{
-    self, Cluster, Extent, Home, Name, Progress, collector_binary, kube_binary,
+    self, Cluster, Extent, Home, Name, Progress, collector_binary, compatibility_programs,
+    kube_binary,
 };
 use toolcrib_e2e::images::Profile;
 use toolcrib_e2e::platform::Platform;
@@ -56,6 +57,8 @@ enum Verb {
     Kube,
     /// Print the path of the OpenTelemetry Collector of the tests; build it if it is missing.
     Collector,
+    /// Print the path of Helm 3, which tests compare with the cluster's Helm; build it if it is missing.
+    Helm3,
     /// Build the images and put them into the cluster if it is up.
     Images {
         /// As images are published: smaller and faster, and minutes slower to build.
@@ -147,6 +150,11 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
         Verb::Collector => {
             let binary = collector_binary(&Home::find()?, &Progress::stderr())?;
             println!("{}", binary.display());
+            Ok(())
+        }
+        Verb::Helm3 => {
+            let programs = compatibility_programs(&Home::find()?, &Progress::stderr())?;
+            println!("{}", programs.helm3.display());
             Ok(())
         }
         Verb::CommandLine { release } => {

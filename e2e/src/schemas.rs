@@ -65,7 +65,7 @@ fn schemas(definition: &str) -> Result<Vec<(PathBuf, Value)>> {
 
 /// Refuses fields that the schema does not name, so that an editor marks a misspelt one; and
 /// allows `null` where the API server does.
-fn close(schema: &mut Value) {
+pub fn close(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else {
         return;
     };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::go_program::GoModule;
+use super::go_program::{GoModule, major_minor, required};
 use super::layout::Home;
 use super::progress::Progress;
 
@@ -70,27 +70,6 @@ fn linker_flags(go_mod: &str) -> Result<String> {
         " -X helm.sh/helm/v4/internal/version.version={helm}"
     ));
     Ok(flags)
-}
-
-fn required<'a>(go_mod: &'a str, module: &str) -> Result<&'a str> {
-    go_mod
-        .lines()
-        .find_map(|line| {
-            line.trim()
-                .strip_prefix(module)?
-                .strip_prefix(' ')?
-                .split(' ')
-                .next()
-        })
-        .with_context(|| format!("e2e/kube/go.mod does not require {module}"))
-}
-
-fn major_minor(version: &str) -> Result<[&str; 2]> {
-    let mut parts = version.trim_start_matches('v').split('.');
-    match (parts.next(), parts.next()) {
-        (Some(major), Some(minor)) => Ok([major, minor]),
-        _ => bail!("{version} is not a version"),
-    }
 }
 
 #[cfg(test)]

@@ -162,3 +162,26 @@ fn report(
     }
     Ok(errors)
 }
+
+/// Returns the version of `module` in the text of a go.mod.
+pub(super) fn required<'a>(go_mod: &'a str, module: &str) -> Result<&'a str> {
+    go_mod
+        .lines()
+        .find_map(|line| {
+            line.trim()
+                .strip_prefix(module)?
+                .strip_prefix(' ')?
+                .split(' ')
+                .next()
+        })
+        .with_context(|| format!("go.mod does not require {module}"))
+}
+
+/// Returns the first two numbers of a version such as `v1.35.4`.
+pub(super) fn major_minor(version: &str) -> Result<[&str; 2]> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    match (parts.next(), parts.next()) {
+        (Some(major), Some(minor)) => Ok([major, minor]),
+        _ => bail!("{version} is not a version"),
+    }
+}

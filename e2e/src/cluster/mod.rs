@@ -5,7 +5,8 @@
 //! reading order:
 //!
 //! - [`layout`]: names, addresses, paths
-//! - [`go_program`], [`binary`], [`collector`]: Kubernetes and the OpenTelemetry Collector, built once and cached
+//! - [`go_program`], [`binary`], [`collector`], [`compatibility`]: Kubernetes, and programs that tests need, built
+//!   once and cached
 //! - [`pki`], [`config`], [`components`]: inputs of the node's programs
 //! - [`launch`] (outside) and [`node`] (inside the namespaces): bringing it up
 //! - [`sweep`]: taking it down, in any condition
@@ -17,6 +18,7 @@ pub mod image_archive;
 
 mod binary;
 mod collector;
+mod compatibility;
 mod components;
 mod config;
 mod go_program;
@@ -38,6 +40,7 @@ use anyhow::{Context, Result, bail};
 
 pub use self::binary::kube_binary;
 pub use self::collector::collector_binary;
+pub use self::compatibility::{CompatibilityPrograms, compatibility_programs};
 use self::layout::{CONTAINERD_SOCKET, Layout};
 pub use self::layout::{Home, Name};
 use self::lock::Lock;

@@ -5,6 +5,8 @@ mod definitions;
 mod egress;
 mod example;
 mod expressions;
+#[cfg(feature = "kstatus")]
+mod health;
 mod hostile;
 mod mistakes;
 mod rules;
