@@ -1,6 +1,7 @@
 //! The command line of the local cluster: parses, calls the library, prints.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -51,6 +52,17 @@ enum Verb {
     Helm {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
+    },
+    /// Run a program of this machine in the node's namespaces.
+    OnNode {
+        program: String,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Let the node pull images from a registry by HTTP. Without this it pulls by HTTPS.
+    PullByHttp {
+        /// IP:PORT, as in the images' names.
+        registry: SocketAddr,
     },
     /// Print the path of the binary of all Kubernetes programs, kubectl and Helm among them; build it
     /// if it is missing.
@@ -140,6 +152,13 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
         }
         Verb::Kubectl { arguments } => become_program(found(&name)?.kubectl().args(arguments)),
         Verb::Helm { arguments } => become_program(found(&name)?.helm().args(arguments)),
+        Verb::OnNode { program, arguments } => {
+            let mut command = found(&name)?
+                .on_node(&program)
+                .context("your own cluster's nodes are not reached")?;
+            become_program(command.args(arguments))
+        }
+        Verb::PullByHttp { registry } => found(&name)?.pull_by_http(registry),
         Verb::Kube => {
             println!(
                 "{}",
@@ -210,7 +229,8 @@ fn found(name: &Name) -> Result<Cluster> {
 
 /// Replaces this process, so that the program has the terminal and the exit status.
 fn become_program(command: &mut Command) -> Result<()> {
-    Err(command.exec()).context("start the Kubernetes binary")
+    let program = command.get_program().to_owned();
+    Err(command.exec()).with_context(|| format!("start {}", program.display()))
 }
 
 /// Prints logs, even of a cluster that has ended: its folder stays until the cluster is taken down.

@@ -4,6 +4,7 @@
 //! differs from the program's default has a reason.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -28,6 +29,17 @@ pub fn write(layout: &Layout, index: Index) -> Result<()> {
     json("addons.json", addons(index))?;
     write_whole(&layout.config("containerd.toml"), containerd(layout)?)?;
     write_whole(&layout.config("Corefile"), corefile(layout, index))
+}
+
+/// Lets containerd pull from this registry by HTTP. containerd reads the file at each pull.
+pub fn write_plain_registry(layout: &Layout, registry: SocketAddr) -> Result<()> {
+    let folder = layout.registries().join(registry.to_string());
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    write_whole(
+        &folder.join("hosts.toml"),
+        // Debian's containerd 1.6 refuses a file without a host.
+        format!("[host.\"http://{registry}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"),
+    )
 }
 
 /// Chooses the snapshotter. `overlayfs` cannot be mounted on a folder that is itself on
@@ -70,9 +82,13 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 [plugins."io.containerd.grpc.v1.cri".cni]
   bin_dir = "{CNI_PLUGINS}"
   conf_dir = {cni}
+
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = {registries}
 "#,
         root = text(layout.data("containerd")),
         cni = text(layout.config("cni")),
+        registries = text(layout.registries()),
         snapshotter = snapshotter(&layout.dir)?,
     ))
 }

@@ -199,6 +199,12 @@ impl Layout {
         self.dir.join("config").join(file)
     }
 
+    /// containerd's folder of registries, with a folder `HOST:PORT` for each that it pulls from in another
+    /// way than by HTTPS.
+    pub fn registries(&self) -> PathBuf {
+        self.config("registries")
+    }
+
     pub fn data(&self, component: &str) -> PathBuf {
         self.dir.join("data").join(component)
     }

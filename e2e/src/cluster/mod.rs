@@ -32,6 +32,7 @@ mod progress;
 mod state;
 mod sweep;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -238,6 +239,16 @@ impl Cluster {
         Ok(())
     }
 
+    /// Lets the node pull images from this registry by HTTP, as an admin of a cluster would. Fails for a
+    /// cluster that the user named: its registries are up to the user.
+    pub fn pull_by_http(&self, registry: SocketAddr) -> Result<()> {
+        let node = self
+            .node
+            .as_ref()
+            .context("the registries of your own cluster are up to you")?;
+        config::write_plain_registry(&node.layout, registry)
+    }
+
     /// Fails with the reason if the node has ended.
     fn check_running(&self) -> Result<()> {
         let Some(node) = &self.node else {
@@ -286,8 +297,9 @@ impl Cluster {
             "runs, but the API server does not answer"
         };
         Ok(format!(
-            "cluster {name}: {health}\n  address     {}\n  process     {}\n  kubeconfig  {}\n  logs        {}\n",
+            "cluster {name}: {health}\n  address     {}\n  host        {}\n  process     {}\n  kubeconfig  {}\n  logs        {}\n",
             state.index.node_address(),
+            state.index.host_address(),
             state.node.map_or(0, |node| node.outer.pid),
             layout.kubeconfig().display(),
             layout.logs().display(),
