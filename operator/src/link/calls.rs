@@ -215,7 +215,7 @@ mod tests {
         assert!((MOST_BYTES - 1000..=MOST_BYTES).contains(&kept), "{kept}");
         assert_eq!(calls.of(&otter.agent).len(), 1);
         for agent in 0..50 {
-            calls.forget_agent(&ObjectRef::new("lake", &format!("heron-{agent}")));
+            calls.forget_agent(&ObjectRef::new("lake", format!("heron-{agent}")));
         }
         assert!(!calls.namespaces.contains_key("lake"));
     }

@@ -107,7 +107,7 @@ where
         })
     });
     // Whether there are more objects does not matter here.
-    let _: ControlFlow<()> = all.await?;
+    let (ControlFlow::Continue(()) | ControlFlow::Break(())) = all.await?;
     Ok(found)
 }
 

@@ -230,7 +230,13 @@ async fn lag(world: &World) -> u64 {
 #[tokio::test]
 async fn a_collector_that_was_stopped_gets_each_line() {
     let collector = RealCollector::start(500).await;
-    let more = ["--export-arguments", "--export-when-behind", "Refuse"];
+    let more = [
+        "--export-arguments",
+        "--export-when-behind",
+        "Refuse",
+        "--history-max-bytes",
+        "8000000",
+    ];
     let flags = flags(&collector, &more);
     let mut world = world(&flags).await;
     let seconds = std::env::var("TOOLCRIB_COLLECTOR_STOPPED");

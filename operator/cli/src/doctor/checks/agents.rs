@@ -55,7 +55,7 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
     })
 }
 
-fn condition<'a>(agent: &'a Agent, kind: ConditionType) -> Option<&'a Condition> {
+fn condition(agent: &Agent, kind: ConditionType) -> Option<&Condition> {
     agent
         .conditions()
         .iter()
