@@ -263,7 +263,12 @@ async fn a_collector_that_was_stopped_gets_each_line() {
     println!("stopped for {seconds} s: {answered} of {asked} turns answered");
     let (code, said) = verified(&collector);
     assert_eq!(code, 0, "{said}");
-    assert_eq!(said.matches(": whole\n").count(), 3, "{said}");
+    // A process that was refused all lines has no chain.
+    let chains = said.matches("chain ").count();
+    assert!(
+        chains > 1 && said.matches(": whole\n").count() == chains,
+        "{said}"
+    );
     assert!(answered > 0 && calls(&[collector.file()]).len() >= answered);
 }
 
