@@ -34,7 +34,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
             {
                 tidy(schema);
                 bound_foreign(schema);
-                await_controller(schema);
+                default_status(schema);
             }
         }
     }
@@ -119,9 +119,9 @@ fn bound_foreign(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Gives a new object a status that observes no generation. Otherwise tools that compute an object's
-/// health (kstatus, so Flux and Helm 4) take it for ready before the controller has seen it.
-fn await_controller(schema: &mut JSONSchemaProps) {
+/// Defaults `status.observedGeneration` to -1, a generation that no object has. Without it, tools that compute
+/// health (kstatus, so Flux and Helm 4) take a new object for ready before the controller has seen it.
+fn default_status(schema: &mut JSONSchemaProps) {
     const FIELD: &str = "observedGeneration";
     let fields = schema.properties.as_mut();
     let Some(status) = fields.and_then(|fields| fields.get_mut("status")) else {

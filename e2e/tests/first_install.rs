@@ -70,7 +70,7 @@ fn a_first_install_needs_no_definitions_and_no_namespaces() -> Result<()> {
     plane.upgrade(&[])?;
     let adopted = surface(&plane)?;
     assert_eq!(adopted["uid"], installed["uid"]);
-    // Helm 3 changes nothing of an object that it adopts (docs/claw-api.md).
+    // Helm 3 adopts an object without changing it (docs/claw-api.md).
     if plane.helm.is_none() {
         assert_eq!(adopted["annotations"][HOOK], Value::Null);
     }

@@ -53,8 +53,8 @@ app.kubernetes.io/name={{ include "toolcrib.name" .root }},app.kubernetes.io/ins
 {{- end -}}
 {{- end -}}
 
-{{/* Those of secretNamespaces that do not exist yet. None for `helm template`, which looks at no cluster:
-each cluster has kube-system. */}}
+{{/* The namespaces in secretNamespaces that do not exist. `helm template` looks at no cluster: it does not find
+kube-system either, and the list is empty. */}}
 {{- define "toolcrib.missingNamespaces" -}}
 {{- $missing := list -}}
 {{- if lookup "v1" "Namespace" "" "kube-system" -}}

@@ -16,7 +16,7 @@ use toolcrib_manifest as manifest;
 const SLOTS: i64 = 60;
 /// The longest period: a day.
 const MAX_PERIOD_MS: i64 = 24 * 60 * 60 * 1000;
-/// One call in this number is counted ahead.
+/// Of this number of counted calls, one is counted ahead. A larger number makes a busy rule write more often.
 const AHEAD: u64 = 16;
 /// Most calls of a slot in a message. So sums over pods do not overflow, and can be subtracted from.
 const MAX_CALLS: u64 = u32::MAX as u64;
@@ -146,8 +146,8 @@ impl CallCount {
         }
     }
 
-    /// Counts more calls in the last slot: a sixteenth of those that it has. A file with such a count need
-    /// not be written before each call, and a pod that reads it has at most that many calls less.
+    /// Adds a sixteenth of all counted calls to the last slot. A file with this count covers that many more
+    /// calls without a write, and a restart that reads it takes at most as many.
     pub fn count_ahead(&mut self) {
         let calls = self.0.values().copied().fold(0, u64::saturating_add);
         if let Some(mut last) = self.0.last_entry() {

@@ -72,13 +72,16 @@ fn beside(case: &'static str, jq: &Run, ours: &Run) -> [Row; 2] {
     ]
 }
 
-/// Writes a record in which each request has one call, as the mediator writes it: the line before the
-/// call, and the line of the request with its bodies.
+/// Writes a record in which each request has one call: the line before the call, unless it is denied, and
+/// the line of the request with its bodies. The hashes of its chain are not valid; `audit` does not
+/// compare them.
 fn write_record(path: &Path, calls: usize) -> Result<()> {
     let prose = "How deep is the pond at its northern end, and who measured the reeds there? ";
     let said = prose.repeat(6);
     let who = r#""agent_id":"otter","namespace":"pond","pod":"otter-0","pod_uid":"6f2b1c0e-93a1-4a53-8d5e-2f4f1f0f5b11""#;
     let tool = r#""service":"pond","tier":"ReadOnly","read_only":true,"grant":{"name":"readers","namespace":"pond"}"#;
+    let mut seq = 0..;
+    let mut next = || seq.next().unwrap_or(u64::MAX);
     let mut out = BufWriter::new(File::create(path)?);
     for call in 0..calls {
         let at = format!(
@@ -100,7 +103,7 @@ fn write_record(path: &Path, calls: usize) -> Result<()> {
             writeln!(
                 out,
                 r#"{{"kind":"intent","request_id":"r{call}","call_id":"r{call}-1-0",{who},"timestamp":"{at}","round":1,"name":"{name}","arguments":{arguments},{tool},"chain":"b7","seq":{},"prev":"{:064x}"}}"#,
-                2 * call,
+                next(),
                 call
             )?;
             (
@@ -111,7 +114,7 @@ fn write_record(path: &Path, calls: usize) -> Result<()> {
         writeln!(
             out,
             r#"{{"kind":"turn","request_id":"r{call}",{who},"timestamp":"{at}","dialect":"openai_chat","model":"house/otter","key":"k1","token":"t1","http_status":200,"duration_ms":120,"status":"ok","usage":{{"prompt_tokens":211,"completion_tokens":43,"total_rounds":2}},"tool_trace":[{{"round":1,"received_ms":40,"tool_calls":[{{"call_id":"r{call}-1-0","name":"{name}","arguments":{arguments},"result":{result},"latency_ms":7,{tool},"executed":{executed}}}],"round_usage":{{"prompt_tokens":211,"completion_tokens":17}}}}],"chain":"b7","seq":{},"prev":"{:064x}","request":{{"model":"house/otter","messages":[{{"role":"user","content":"{said}"}}]}},"response":{{"choices":[{{"index":0,"message":{{"role":"assistant","content":"It is 3.25 m deep."}},"finish_reason":"stop"}}]}}}}"#,
-            2 * call + 1,
+            next(),
             call
         )?;
     }

@@ -13,12 +13,10 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
 use super::layout::Home;
-use super::lock::Lock;
+use super::lock::{BUILD_DEADLINE, Lock};
 use super::process::run;
 use super::progress::Progress;
 
-/// A cold build takes minutes; another process may be building already.
-const BUILD_DEADLINE: Duration = Duration::from_secs(45 * 60);
 /// Makes the Go compiler collect garbage less often than by default: a fifth less CPU time, for
 /// some hundred MB of memory.
 const GOGC: &str = "400";

@@ -11,6 +11,9 @@ use anyhow::{Context, Result, anyhow};
 
 use super::process::poll;
 
+/// Longest wait for another process that builds: a cold build takes minutes.
+pub const BUILD_DEADLINE: Duration = Duration::from_secs(45 * 60);
+
 /// A lock that is held until this value is dropped.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "dropping it is its use")] File);

@@ -24,7 +24,7 @@ mod config;
 mod go_program;
 mod launch;
 pub mod layout;
-mod lock;
+pub(crate) mod lock;
 pub mod node;
 mod pki;
 pub mod process;

@@ -23,6 +23,7 @@ pub use self::programs::Profile;
 use self::programs::{BuiltProgram, cargo_build_static};
 use self::sbom::Sbom;
 use crate::cluster::image_archive::Archive;
+use crate::cluster::lock::Lock;
 use crate::cluster::{Cluster, Home, Progress};
 
 /// One image: `docker.io/toolcrib/<name>:dev`.
@@ -121,6 +122,8 @@ pub struct Programs {
     /// The programs, in the order of `built`.
     programs: Vec<Program>,
     built: Vec<BuiltProgram>,
+    /// Held until the programs are in images.
+    _lock: Lock,
 }
 
 /// Builds the programs of the named images (all, if none is named).
@@ -138,12 +141,13 @@ pub fn build_programs(only: &[String], profile: Profile, progress: &Progress) ->
     if !programs.is_empty() {
         progress.stage("images: building the programs");
     }
-    let built = cargo_build_static(&home, profile, &programs)?;
+    let (built, lock) = cargo_build_static(&home, profile, &programs)?;
     Ok(Programs {
         home,
         images,
         programs,
         built,
+        _lock: lock,
     })
 }
 
@@ -153,7 +157,7 @@ pub fn build_command_line(profile: Profile) -> Result<PathBuf> {
         package: "kubectl-toolcrib",
         binary: "kubectl-toolcrib",
     };
-    let built = cargo_build_static(&Home::find()?, profile, &[PROGRAM])?;
+    let (built, _lock) = cargo_build_static(&Home::find()?, profile, &[PROGRAM])?;
     let program = built.into_iter().next().context("Cargo built nothing")?;
     Ok(program.path)
 }

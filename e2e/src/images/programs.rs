@@ -15,6 +15,7 @@ use super::sbom::{Crate, compiled_crates};
 use super::{Program, TARGET, WORKSPACE};
 use crate::cargo::cargo;
 use crate::cluster::Home;
+use crate::cluster::lock::{BUILD_DEADLINE, Lock};
 
 /// How the programs are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +47,18 @@ pub struct BuiltProgram {
 /// Builds with Cargo, whose messages go to this process's standard error. Returns the programs in
 /// the order of `programs`.
 ///
+/// Waits while another process builds. The programs stay as they are until the lock is dropped.
+///
 /// Builds one package at a time. Cargo unifies the features of packages that it builds together,
 /// and the mediator would contain those of the controller (2.5 MB).
 pub fn cargo_build_static(
     home: &Home,
     profile: Profile,
     programs: &[Program],
-) -> Result<Vec<BuiltProgram>> {
+) -> Result<(Vec<BuiltProgram>, Lock)> {
+    let lock = Lock::take(&home.join("locks/image-programs"), BUILD_DEADLINE, |pid| {
+        eprintln!("waiting for process {pid}, which builds programs of images");
+    })?;
     // Uses a separate target folder: in the workspace's own, the different flags would rebuild
     // everything each time.
     let target = home.join("target-image");
@@ -66,7 +72,7 @@ pub fn cargo_build_static(
             .map(|program| program.binary);
         compiled.insert(package, cargo_build(&target, profile, package, binaries)?);
     }
-    programs
+    let built: Result<Vec<BuiltProgram>> = programs
         .iter()
         .map(|program| {
             let path = target
@@ -79,11 +85,12 @@ pub fn cargo_build_static(
                 crates: compiled[program.package].clone(),
             })
         })
-        .collect()
+        .collect();
+    Ok((built?, lock))
 }
 
-/// Removes what another checkout has built of the workspace in this folder. Cargo sees only by their
-/// times that files have changed, so it would take an older checkout's programs for this one's.
+/// Removes the workspace's own artifacts if another checkout built them. Cargo compares modification times
+/// only, so it would reuse them for this checkout's older files.
 fn forget_other_checkout(target: &Path, profile: Profile) -> Result<()> {
     let name = format!("checkout-{}", profile.name());
     let (stamp, own) = (target.join(name), WORKSPACE.as_bytes());
@@ -93,7 +100,7 @@ fn forget_other_checkout(target: &Path, profile: Profile) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("read {}", stamp.display())),
     }
-    fs::create_dir_all(target)?;
+    fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;
     let cleaned = cargo()
         .current_dir(WORKSPACE)
         .args(["clean", "--quiet", "--workspace"])

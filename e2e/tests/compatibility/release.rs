@@ -11,15 +11,15 @@ use crate::plane::{NAMESPACE, Plane, RELEASE};
 const CERTIFICATES: &str = "crib-toolcrib-certificates";
 const WEBHOOK: [&str; 2] = ["mutatingwebhookconfiguration", "crib-toolcrib"];
 
-/// What the controller fills in, in fields that no template sets.
+/// The fields that the controller writes and no template sets.
 #[derive(Debug, PartialEq)]
-struct Filled {
+struct ControllerFields {
     certificates: Value,
     authority: Value,
     path: Value,
 }
 
-impl Filled {
+impl ControllerFields {
     fn read(plane: &Plane) -> Result<Self> {
         let mut secret = plane.get(&["secret", CERTIFICATES, "--namespace", NAMESPACE])?;
         let mut webhook = plane.get(&WEBHOOK)?;
@@ -33,7 +33,7 @@ impl Filled {
 }
 
 /// Writes what the controller writes; returns it.
-fn fill(plane: &Plane) -> Result<Filled> {
+fn write_controller_fields(plane: &Plane) -> Result<ControllerFields> {
     let authority = rcgen::generate_simple_self_signed(["webhook".to_owned()])?;
     let authority = STANDARD.encode(authority.cert.pem());
     let manager = "--field-manager=toolcrib-controller";
@@ -54,10 +54,10 @@ fn fill(plane: &Plane) -> Result<Filled> {
     .to_string();
     let patch = ["patch", manager, "--type=json", "--patch", &fields];
     plane.kubectl(&[&patch[..], &WEBHOOK].concat())?;
-    let filled = Filled::read(plane)?;
-    assert_eq!(filled.authority, authority);
-    assert_eq!(filled.path, "/inject/secret");
-    Ok(filled)
+    let written = ControllerFields::read(plane)?;
+    assert_eq!(written.authority, authority);
+    assert_eq!(written.path, "/inject/secret");
+    Ok(written)
 }
 
 /// `kubectl get` of the release's objects besides definitions, as `Kind/name`.
@@ -82,10 +82,10 @@ fn helm_3_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     plane.upgrade(&["--set=secretNamespaces={trading}"])?;
     let installed = objects(&plane)?;
     ensure!(installed.len() > 30, "{installed:?}");
-    let filled = fill(&plane)?;
+    let written = write_controller_fields(&plane)?;
 
     plane.upgrade(&["--set=hints.enabled=false"])?;
-    assert_eq!(Filled::read(&plane)?, filled, "after an upgrade");
+    assert_eq!(ControllerFields::read(&plane)?, written, "after an upgrade");
     let fewer = objects(&plane)?;
     ensure!(
         fewer.len() < installed.len(),
@@ -93,14 +93,14 @@ fn helm_3_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     );
     plane.helm(&["rollback", RELEASE, "1"])?;
     assert_eq!(objects(&plane)?, installed);
-    let rolled_back = Filled::read(&plane)?;
+    let rolled_back = ControllerFields::read(&plane)?;
     // The first release was rendered without a path: the controller sets one again.
     assert_eq!(rolled_back.path, Value::Null);
     assert_eq!(
-        rolled_back.certificates, filled.certificates,
+        rolled_back.certificates, written.certificates,
         "after a rollback"
     );
-    assert_eq!(rolled_back.authority, filled.authority, "after a rollback");
+    assert_eq!(rolled_back.authority, written.authority, "after a rollback");
 
     // Helm 4 takes the release over.
     let helm3 = plane.helm.take();

@@ -59,7 +59,7 @@ impl RateStore {
         for counts in self.counts.take_due(tool, rules) {
             let all = || self.counts.take_all(now).into_iter().map(|it| line(&it));
             let written = file.append(line(&counts), all);
-            written.inspect_err(|_| self.counts.not_kept())?;
+            written.inspect_err(|_| self.counts.forget_kept())?;
         }
         Ok(())
     }

@@ -267,16 +267,16 @@ fn why(desk: &Desk, toolcrib: &CommandLine, checkout: &Checkout, row: &Value) ->
         let said = toolcrib.run(&["why", call])?;
         ensure!(said.contains("\nuser        not known: "), "{said}");
     }
+    // No test applies a policy that matches all agents.
     let policies = match turn.agent {
         "clerk" => "audited-clerks",
         _ => "none",
     };
     assert_eq!(line("policies"), policies, "{said}");
-    let is_asked = turn.question == "a large trade" && row["arguments"]["quantity"] == 500;
-    ensure!(
-        !is_asked || line("approval").starts_with("approved by carol"),
-        "{said}"
-    );
+    if row["approval"]["verdict"] == "approved" {
+        let approval = line("approval");
+        ensure!(approval.starts_with("approved by carol"), "{said}");
+    }
     Ok(())
 }
 

@@ -311,9 +311,9 @@ Examples:
   # Without a cluster: a saved record, and the files that were applied
   kubectl toolcrib why 7f3c-1-0 -f history.jsonl --files deploy/
 
-The call, its rule and its approval are those of the record. The policies and the credential are those of
-now; the answer says whether the grant still has the rule. Without --files and --audit-log the person is
-not known.
+The call, its rule, its approval and its policies are those of the record. The credential is that of now.
+The answer says whether the grant still has the rule, and which policies match now if they are others.
+Without --files and --audit-log the person is not known.
 
 Exit codes: 0; 1 if no call has this id, or the logs cannot be read; 2 for a wrong command line, or
 files that cannot be read; 3 if the record of a pod begins after --since.";

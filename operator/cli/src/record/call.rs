@@ -41,8 +41,8 @@ pub struct Call {
     /// `NAMESPACE/NAME` of the object that allowed the call.
     pub grant: Option<String>,
     pub rule: Option<String>,
-    /// The ClusterToolPolicies that matched the agent. Empty for a call that waits.
-    pub policies: Vec<String>,
+    /// The ClusterToolPolicies that matched the agent. `None` for a call that waits: its line has none.
+    pub policies: Option<Vec<String>>,
     /// The refusal that the call would have had if its rule were enforced and not tried out.
     pub would_deny: Option<String>,
     pub latency_ms: Option<u64>,
@@ -52,6 +52,10 @@ pub struct Call {
     pub connection: Option<FailedConnection>,
     /// What persons decided about the call. `None`: nobody was asked, or nobody has decided.
     pub approval: Option<CallApproval>,
+    /// The id of a later attempt with the same idempotency key, whose outcome is clear. So the service
+    /// has had the call at most once, with that outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled_by: Option<String>,
 }
 
 /// What persons decided about a call.
@@ -111,10 +115,9 @@ impl Outcome {
 impl Call {
     /// True if a person must find out whether it ran.
     pub fn is_unsettled(&self) -> bool {
-        let unclear = [ResultCode::Canceled, ResultCode::Timeout];
-        let is_unclear = |code: &String| unclear.iter().any(|it| it.to_string() == *code);
-        self.outcome == Outcome::Unknown
-            || (self.executed == Some(true) && self.code.as_ref().is_some_and(is_unclear))
+        let is_unclear =
+            self.executed == Some(true) && self.code.as_deref().is_some_and(is_unclear);
+        self.settled_by.is_none() && (self.outcome == Outcome::Unknown || is_unclear)
     }
 
     /// The id by which an intent and its outcome find each other; earlier releases wrote none.
@@ -126,8 +129,16 @@ impl Call {
     }
 
     pub(super) fn weight(&self) -> usize {
-        self.arguments.get().len() + 512
+        let policies = self.policies.iter().flatten();
+        let policies: usize = policies.map(|it| it.len() + size_of::<String>()).sum();
+        self.arguments.get().len() + policies + 512
     }
+}
+
+/// True for the code of a call that may have run.
+pub(super) fn is_unclear(code: &str) -> bool {
+    let mut unclear = [ResultCode::Canceled, ResultCode::Timeout].into_iter();
+    unclear.any(|it| it.to_string() == code)
 }
 
 /// A finished request.
@@ -199,12 +210,13 @@ pub(super) fn of_intent(intent: IntentLine<'_>) -> Call {
         read_only: Some(intent.read_only),
         grant: intent.grant.as_deref().map(grant_name),
         rule: intent.rule.as_deref().map(short),
-        policies: policies(&intent.policies),
+        policies: Some(policies(&intent.policies)),
         would_deny: intent.would_deny.map(|it| it.into_owned()),
         latency_ms: None,
         message: None,
         connection: None,
         approval: intent.approval.as_deref().map(of_used),
+        settled_by: None,
     }
 }
 
@@ -226,12 +238,13 @@ pub(super) fn of_question(question: QuestionLine<'_>) -> Call {
         read_only: None,
         grant: question.rules.first().map(|it| grant_name(&it.grant)),
         rule: question.rules.first().map(|it| short(&it.rule)),
-        policies: Vec::new(),
+        policies: None,
         would_deny: None,
         latency_ms: None,
         message: Some(format!("until {}", short(&question.expires_at))),
         connection: None,
         approval: None,
+        settled_by: None,
     }
 }
 
@@ -316,11 +329,12 @@ pub(super) fn of_trace(turn: &TurnLine<'_>, call: &TraceCall) -> Call {
         read_only: call.read_only,
         grant: call.grant.as_ref().map(grant_name),
         rule: call.rule.as_deref().map(short),
-        policies: policies(&turn.policies),
+        policies: Some(policies(&turn.policies)),
         would_deny: call.would_deny.clone(),
         latency_ms: Some(call.latency_ms),
         connection: call.connection.as_ref().map(FailedConnection::of),
         approval: None,
+        settled_by: None,
     }
 }
 

@@ -11,7 +11,8 @@ use toolcrib_record::{Line, TurnLine, UnreadLine};
 
 use super::MAX_NAME;
 use super::call::{
-    Call, Entry, of_decision, of_intent, of_question, of_rules, of_trace, of_turn, received, short,
+    Call, Entry, is_unclear, of_decision, of_intent, of_question, of_rules, of_trace, of_turn,
+    received, short,
 };
 use super::questions::Questions;
 
@@ -206,6 +207,7 @@ impl Joiner {
             let key = intent.iter().map(|it| it.key().to_owned());
             key.for_each(|key| places.entry(key).or_default().push_back(place));
         }
+        let settled = settled(turn);
         let mut calls = 0;
         let rounds = turn.tool_trace.iter();
         for (round, call) in
@@ -227,6 +229,11 @@ impl Joiner {
                 }
                 None => row.approval = self.questions.answer(&row.call_id),
             }
+            let key = call.idempotency_key.as_deref();
+            let later = key.and_then(|key| settled.get(key));
+            row.settled_by = later
+                .filter(|later| ***later != row.call_id)
+                .map(|it| short(it));
             out(Entry::Call(Box::new(row)));
         }
         for intent in intents.into_iter().flatten() {
@@ -234,6 +241,17 @@ impl Joiner {
         }
         out(Entry::Request(Box::new(of_turn(turn, calls))));
     }
+}
+
+/// The sent calls of a turn whose outcome is clear, by their idempotency keys. The last attempt counts.
+fn settled<'t>(turn: &'t TurnLine<'_>) -> HashMap<&'t str, &'t str> {
+    let calls = turn.tool_trace.iter().flat_map(|round| &round.tool_calls);
+    let clear = calls.filter(|call| {
+        let code = call.error_code();
+        call.executed && !code.as_deref().is_some_and(is_unclear)
+    });
+    let keyed = clear.filter_map(|call| Some((call.idempotency_key.as_deref()?, &*call.call_id)));
+    keyed.collect()
 }
 
 /// A set of mostly consecutive numbers.
@@ -317,6 +335,46 @@ mod tests {
         check(&[INTENT], &[("r1-1-0", AT, Outcome::Unknown)]);
         let at = "2026-11-23T08:00:00Z";
         check(&[OLD_INTENT], &[("", at, Outcome::Unknown)]);
+    }
+
+    #[test]
+    fn a_repetition_with_the_same_key_settles_an_unclear_attempt() {
+        let call = |index: u32, key: &str, result: &str| {
+            format!(
+                r#"{{"call_id":"r1-{index}-0","idempotency_key":"{key}","name":"desk.order","arguments":{{}},"result":{result},"latency_ms":7,"executed":true}}"#
+            )
+        };
+        let late = r#"{"ok":false,"error":{"code":"timeout","message":"late"}}"#;
+        let calls = [
+            call(1, "r1-1-0", late),
+            call(2, "r1-1-0", r#"{"ok":true}"#),
+            call(3, "r1-3-0", late),
+            call(4, "r1-3-0", late),
+        ];
+        let rounds = TURN.find("[{\"call_id\"").unwrap();
+        let end = TURN.find("}],\"chain\"").unwrap();
+        let turn = format!("{}[{}]{}", &TURN[..rounds], calls.join(","), &TURN[end..]);
+        let mut found = Vec::new();
+        let mut joiner = Joiner::default();
+        joiner.push(turn.as_bytes(), &mut |entry| {
+            if let Entry::Call(call) = entry {
+                found.push((
+                    call.call_id.clone(),
+                    call.settled_by.clone(),
+                    call.is_unsettled(),
+                ));
+            }
+        });
+        let row = |id: &str, by: Option<&str>, unsettled| {
+            (id.to_owned(), by.map(str::to_owned), unsettled)
+        };
+        let expected = [
+            row("r1-1-0", Some("r1-2-0"), false),
+            row("r1-2-0", None, false),
+            row("r1-3-0", None, true),
+            row("r1-4-0", None, true),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

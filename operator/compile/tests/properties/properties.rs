@@ -415,6 +415,8 @@ proptest! {
             }
             let digest = before[&agent].files.agent.digest.clone();
             marked.files.agent.digest = digest;
+            // The record names it.
+            prop_assert_eq!(std::mem::take(&mut marked.files.agent.policies), ["p"]);
             prop_assert_eq!(&marked.files, &before[&agent].files);
         }
     }

@@ -17,8 +17,6 @@ use toolcrib_e2e::cluster::{Home, Progress, compatibility_programs};
 use crate::support::approvals::{approval, decision};
 use crate::support::harness::Harness;
 
-const NOT_OBSERVED: &str = "but latest observed generation is";
-
 /// An object in each of its states; `None` for a state that its kind cannot have.
 struct Row {
     right: Value,
@@ -117,11 +115,9 @@ struct Health {
     message: String,
 }
 
-impl Health {
-    /// True if the controller has seen the object's present generation.
-    fn is_observed(&self) -> bool {
-        !self.message.contains(NOT_OBSERVED)
-    }
+/// True if the controller has seen the object's present generation.
+fn is_observed(object: &Value) -> bool {
+    object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
 
 struct Pond {
@@ -180,7 +176,7 @@ impl Pond {
                 let all = self.health(objects).await;
                 let done = all
                     .iter()
-                    .all(|(_, found)| found.is_observed() && found.status == status);
+                    .all(|(object, found)| is_observed(object) && found.status == status);
                 done.then_some(all)
             })
             .await
@@ -192,7 +188,7 @@ impl Pond {
         self.apply_all(objects).await;
         for (object, found) in self.health(objects).await {
             assert_eq!(found.status, "InProgress", "{object} {found:?}");
-            assert!(!found.is_observed(), "{object} {found:?}");
+            assert!(!is_observed(&object), "{object} {found:?}");
         }
         self.harness.start("heron");
     }
@@ -218,11 +214,11 @@ fn api(harness: &Harness, object: &Value) -> Api<DynamicObject> {
     }
 }
 
-fn ready(object: &Value) -> &Value {
+fn condition<'o>(object: &'o Value, kind: &str) -> &'o Value {
     let conditions = object["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
     conditions
-        .find(|condition| condition["type"] == "Ready")
+        .find(|condition| condition["type"] == kind)
         .unwrap_or(&Value::Null)
 }
 
@@ -251,7 +247,7 @@ async fn kstatus_follows_each_kind_from_creation_to_deletion() {
         .iter()
         .zip(mistakes)
     {
-        let ready = ready(object);
+        let ready = condition(object, "Ready");
         assert_eq!(
             (&ready["status"], &ready["reason"]),
             (&json!("False"), &json!(reason))
@@ -267,7 +263,10 @@ async fn kstatus_follows_each_kind_from_creation_to_deletion() {
             pond.apply_all(&[idle]).await;
             let all = pond.becomes(&right, "Current").await;
             for (object, _) in &all {
-                assert_eq!(ready(object)["status"], "True", "{object}");
+                assert_eq!(condition(object, "Ready")["status"], "True", "{object}");
+                if object["kind"] == "ToolGrant" && idle["kind"] == "ToolGrant" {
+                    assert_eq!(condition(object, "Active")["status"], "False", "{object}");
+                }
             }
             pond.apply_all(&[&row.right]).await;
         }

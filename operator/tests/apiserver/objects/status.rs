@@ -32,7 +32,7 @@ async fn status_lists_each_agents_tools_with_reasons() {
     let objects = std::fs::read_to_string(folder.join("objects.yaml")).expect("objects");
     harness.apply_yaml(&objects).await;
     harness.apply(shoal()).await;
-    // So that nobody takes a new object for ready (kstatus).
+    // The API server gives a new object `observedGeneration: -1`, so kstatus does not take it for ready.
     let surface = harness.api::<Surface>(&harness.pond).get("shoal").await;
     let status = surface.expect("the surface").status.expect("a status");
     assert_eq!(status.observed_generation, Some(-1), "{status:?}");

@@ -1,5 +1,5 @@
-//! The calls that rules with rates have counted: this pod's exactly, and those of the agent's other pods
-//! as the operator says.
+//! The calls that rules with rates have counted: this pod's, exact until a restart
+//! ([`CallCount::count_ahead`]), and those of the agent's other pods as the operator says.
 //!
 //! They are not part of [`Authority`](super::authority::Authority), which is rebuilt whenever the
 //! files or the link's allowlist change. A rule is identified by its tool and its digest, which
@@ -56,7 +56,7 @@ struct Counts {
     last: Timestamp,
     /// One for each rate of the rule, in the order of the rule.
     counts: Vec<CallCount>,
-    /// What the file has of them, or more. Empty: nothing.
+    /// The counts in the last line of the file. Empty: there is no line, or it is not known.
     kept: Vec<CallCount>,
 }
 
@@ -100,8 +100,8 @@ impl RateCounts {
         lines.collect()
     }
 
-    /// Makes all lines due: it is not known what the file has.
-    pub fn not_kept(&self) {
+    /// Makes the line of each rule due again, after a failed write.
+    pub fn forget_kept(&self) {
         let own = &mut self.0.lock().own;
         own.values_mut().for_each(|counts| counts.kept.clear());
     }
@@ -235,7 +235,7 @@ impl Counts {
         has_calls.then_some(used)
     }
 
-    /// Counts ahead what the file is to have, unless it has the calls already. Returns whether it does not.
+    /// Counts ahead if the line in the file does not cover the calls. Returns true then: a line is due.
     fn keep(&mut self) -> bool {
         let pairs = self.kept.iter().zip(&self.counts);
         let is_kept = self.kept.len() == self.counts.len()
@@ -298,7 +298,7 @@ fn make_room(kept: &mut BTreeMap<Key, Counts>, now: Timestamp) {
     }
 }
 
-/// What the file has of the counts of a rule, or is to have.
+/// The line of a rule for the file.
 fn rule_counts(((tool, rule), counts): (&Key, &Counts)) -> RuleCounts {
     RuleCounts {
         tool: tool.clone(),
@@ -397,7 +397,7 @@ mod tests {
                 // The file was full, and was written anew.
                 200 => file = counts.take_all(NOW),
                 // It could not be written, and then could.
-                300 => counts.not_kept(),
+                300 => counts.forget_kept(),
                 _ => {}
             }
             let due = counts.take_due("a.b", &rules);

@@ -237,6 +237,11 @@ impl CatalogTool {
         execution.transport.is_http() && execution.idempotency_header.is_some()
     }
 
+    /// Returns true if a call may be sent again in its turn although an earlier attempt may have run.
+    pub(crate) fn may_be_sent_again(&self) -> bool {
+        self.is_repeatable() || self.recognizes_repetitions()
+    }
+
     /// Checks a result's structured content against the reviewed output schema.
     pub fn check_output(&self, structured: Option<&str>) -> Result<(), OutputMismatch> {
         let Some(schema) = &self.output_schema else {

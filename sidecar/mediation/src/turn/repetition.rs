@@ -42,17 +42,13 @@ impl Key {
 impl Repetitions {
     /// Returns `Some` if the call ran already and must not run again.
     pub(super) fn duplicate(&mut self, key: &Key, tool: &CatalogTool) -> Option<DuplicateOf> {
-        let annotations = tool.annotations;
         let executed = self.calls.get_mut(key)?;
         let may_run = match executed.certainty {
             Certainty::NeverRan | Certainty::Unreached | Certainty::Transient => true,
-            // A second read does no harm.
-            Certainty::Unclear => {
-                annotations.idempotent || annotations.read_only || tool.recognizes_repetitions()
-            }
+            Certainty::Unclear => tool.may_be_sent_again(),
             Certainty::Ran => false,
         };
-        if may_run || annotations.polling {
+        if may_run || tool.annotations.polling {
             return None;
         }
         executed.repeated += 1;

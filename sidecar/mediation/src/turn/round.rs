@@ -253,7 +253,7 @@ impl Round {
         };
         // The next call of this turn with the same arguments has the same key.
         let tool = state.tool.as_ref();
-        let repeatable = tool.is_some_and(|it| it.is_repeatable() || it.recognizes_repetitions());
+        let repeatable = tool.is_some_and(|it| it.may_be_sent_again());
         let certainty = state.finish(finish, repeatable, max_bytes);
         if certainty != Certainty::NeverRan {
             repetitions.executed(key, id, certainty);

@@ -15,7 +15,7 @@ const SHOWN: usize = 500;
 pub(super) fn text(answer: &Answer, args: &WhyArgs) -> String {
     let mut lines = call_lines(answer);
     lines.extend(grant_lines(answer));
-    lines.push(("policies", policies(answer)));
+    lines.extend(policies(answer).map(|policies| ("policies", policies)));
     let credential = answer.credential.iter();
     lines.extend(credential.map(|kind| ("credential", kind.clone())));
     lines.extend(writer_lines(answer, args));
@@ -28,16 +28,19 @@ pub(super) fn text(answer: &Answer, args: &WhyArgs) -> String {
 
 /// The ClusterToolPolicies that matched the agent by the record, and those of now if they are others.
 /// Lines of earlier releases name none.
-fn policies(answer: &Answer) -> String {
+fn policies(answer: &Answer) -> Option<String> {
     let words = |names: &[String]| match names {
         [] => "none".to_owned(),
         names => names.join(", "),
     };
-    let then = &answer.call.policies;
-    match &answer.policies {
-        Some(now) if now.iter().take(MAX_POLICIES).eq(then) => words(now),
-        Some(now) => format!("{} in the record, {} now", words(then), words(now)),
-        None => format!("{} in the record", words(then)),
+    match (&answer.call.policies, &answer.policies) {
+        (None, None) => None,
+        (None, Some(now)) => Some(format!("{} now", words(now))),
+        (Some(then), None) => Some(format!("{} in the record", words(then))),
+        (Some(then), Some(now)) if now.iter().take(MAX_POLICIES).eq(then) => Some(words(now)),
+        (Some(then), Some(now)) => {
+            Some(format!("{} in the record, {} now", words(then), words(now)))
+        }
     }
 }
 
@@ -69,6 +72,11 @@ fn call_lines(answer: &Answer) -> Vec<TextLine> {
         ("arguments", cut(call.arguments.get(), SHOWN).into_owned()),
         ("outcome", outcome),
     ];
+    let settled = call.settled_by.iter();
+    lines.extend(settled.map(|later| {
+        let settled = format!("{later}, a later attempt with the same idempotency key");
+        ("settled by", settled)
+    }));
     let would_deny = call.would_deny.iter();
     lines.extend(would_deny.map(|why| ("would deny", why.clone())));
     if let Some(approval) = &call.approval {

@@ -88,7 +88,7 @@ fn one(facts: &Facts, agent: &Agent, findings: &mut Findings) {
         let is_new = born.is_some_and(|born| facts.now.duration_since(born.0) < PATIENCE);
         if !is_new {
             findings.error(
-                format!("Agent {namespace}/{name} has no status: no controller has looked at it"),
+                format!("Agent {namespace}/{name} has no condition Ready: no controller has looked at it"),
                 format!(
                     "look at the controller: `kubectl logs -n {} deployment/{}`",
                     facts.release.namespace,

@@ -127,9 +127,10 @@ fn is_ours(release: &Release, role: &RoleRef, subjects: Option<&[Subject]>) -> b
         && subjects.unwrap_or_default().iter().any(is_account)
 }
 
-/// The RoleBinding as the chart writes it.
+/// The RoleBinding as the chart writes it. Helm takes it over in the next upgrade, since it names the release.
 fn binding(release: &Release, namespace: &str) -> String {
     let Release {
+        instance,
         namespace: system,
         account,
         ..
@@ -138,7 +139,11 @@ fn binding(release: &Release, namespace: &str) -> String {
     format!(
         "apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {{name: {role}, namespace: {namespace}}}
+metadata:
+  name: {role}
+  namespace: {namespace}
+  labels: {{app.kubernetes.io/managed-by: Helm}}
+  annotations: {{meta.helm.sh/release-name: {instance}, meta.helm.sh/release-namespace: {system}}}
 roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {role}}}
 subjects:
 - {{kind: ServiceAccount, name: {account}, namespace: {system}}}"
@@ -165,6 +170,10 @@ mod tests {
             printed.subjects.as_deref()
         ));
         assert_eq!(printed.namespace().as_deref(), Some("pond"));
+        assert_eq!(
+            printed.annotations()["meta.helm.sh/release-name"],
+            "toolcrib"
+        );
         assert_eq!(widened(&release, "pond"), "lake,pond");
     }
 }

@@ -44,9 +44,9 @@ fn agents() {
         ],
     );
     check(
-        |it| it.get("Agent", "otter")["status"] = Value::Null,
+        |it| it.get("Agent", "otter")["status"] = json!({"observedGeneration": -1}),
         &[
-            "agents: ERROR: Agent pond/otter has no status: no controller has looked at it => look at the controller",
+            "agents: ERROR: Agent pond/otter has no condition Ready: no controller has looked at it => look at the controller",
         ],
     );
     check(

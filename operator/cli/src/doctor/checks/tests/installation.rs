@@ -362,7 +362,7 @@ fn rights() {
     check(
         |it| it.remove("RoleBinding", "toolcrib-materials"),
         &[
-            "rights: ERROR: namespace pond has agents, and no RoleBinding gives ServiceAccount toolcrib-system/toolcrib-controller the ClusterRole toolcrib-materials there => apply this RoleBinding, … kind: RoleBinding\nmetadata: {name: toolcrib-materials, namespace: pond}",
+            "rights: ERROR: namespace pond has agents, and no RoleBinding gives ServiceAccount toolcrib-system/toolcrib-controller the ClusterRole toolcrib-materials there => apply this RoleBinding, … kind: RoleBinding\nmetadata:\n  name: toolcrib-materials\n  namespace: pond\n",
         ],
     );
     check(
