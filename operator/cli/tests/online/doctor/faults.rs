@@ -161,7 +161,7 @@ pub fn faults() -> Vec<(Target, Fault, i32, [&'static str; 2])> {
             1,
             [
                 "namespace doctor-pond has agents, and no RoleBinding gives ServiceAccount doctor-system/doctor-toolcrib-controller",
-                "metadata: {name: doctor-toolcrib-materials, namespace: doctor-pond}",
+                "meta.helm.sh/release-namespace: doctor-system",
             ],
         ),
         (
