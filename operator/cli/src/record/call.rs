@@ -52,8 +52,8 @@ pub struct Call {
     pub connection: Option<FailedConnection>,
     /// What persons decided about the call. `None`: nobody was asked, or nobody has decided.
     pub approval: Option<CallApproval>,
-    /// The id of a later attempt with the same idempotency key, whose outcome is clear. So the service
-    /// has had the call at most once, with that outcome.
+    /// The id of a later attempt with the same idempotency key that succeeded. So the call has had its
+    /// effect once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled_by: Option<String>,
 }
@@ -115,9 +115,11 @@ impl Outcome {
 impl Call {
     /// True if a person must find out whether it ran.
     pub fn is_unsettled(&self) -> bool {
-        let is_unclear =
-            self.executed == Some(true) && self.code.as_deref().is_some_and(is_unclear);
-        self.settled_by.is_none() && (self.outcome == Outcome::Unknown || is_unclear)
+        let unclear = [ResultCode::Canceled, ResultCode::Timeout];
+        let is_unclear = |code: &String| unclear.iter().any(|it| it.to_string() == *code);
+        let may_have_run = self.outcome == Outcome::Unknown
+            || (self.executed == Some(true) && self.code.as_ref().is_some_and(is_unclear));
+        may_have_run && self.settled_by.is_none()
     }
 
     /// The id by which an intent and its outcome find each other; earlier releases wrote none.
@@ -133,12 +135,6 @@ impl Call {
         let policies: usize = policies.map(|it| it.len() + size_of::<String>()).sum();
         self.arguments.get().len() + policies + 512
     }
-}
-
-/// True for the code of a call that may have run.
-pub(super) fn is_unclear(code: &str) -> bool {
-    let mut unclear = [ResultCode::Canceled, ResultCode::Timeout].into_iter();
-    unclear.any(|it| it.to_string() == code)
 }
 
 /// A finished request.

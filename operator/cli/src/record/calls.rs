@@ -11,8 +11,7 @@ use toolcrib_record::{Line, TurnLine, UnreadLine};
 
 use super::MAX_NAME;
 use super::call::{
-    Call, Entry, is_unclear, of_decision, of_intent, of_question, of_rules, of_trace, of_turn,
-    received, short,
+    Call, Entry, of_decision, of_intent, of_question, of_rules, of_trace, of_turn, received, short,
 };
 use super::questions::Questions;
 
@@ -207,7 +206,7 @@ impl Joiner {
             let key = intent.iter().map(|it| it.key().to_owned());
             key.for_each(|key| places.entry(key).or_default().push_back(place));
         }
-        let settled = settled(turn);
+        let succeeded = succeeded(turn);
         let mut calls = 0;
         let rounds = turn.tool_trace.iter();
         for (round, call) in
@@ -230,7 +229,7 @@ impl Joiner {
                 None => row.approval = self.questions.answer(&row.call_id),
             }
             let key = call.idempotency_key.as_deref();
-            let later = key.and_then(|key| settled.get(key));
+            let later = key.and_then(|key| succeeded.get(key));
             row.settled_by = later
                 .filter(|later| ***later != row.call_id)
                 .map(|it| short(it));
@@ -243,15 +242,13 @@ impl Joiner {
     }
 }
 
-/// The sent calls of a turn whose outcome is clear, by their idempotency keys. The last attempt counts.
-fn settled<'t>(turn: &'t TurnLine<'_>) -> HashMap<&'t str, &'t str> {
+/// The ids of the calls of a turn that succeeded, by their idempotency keys. Another clear outcome, such as
+/// 503, says nothing of an earlier attempt.
+fn succeeded<'t>(turn: &'t TurnLine<'_>) -> HashMap<&'t str, &'t str> {
     let calls = turn.tool_trace.iter().flat_map(|round| &round.tool_calls);
-    let clear = calls.filter(|call| {
-        let code = call.error_code();
-        call.executed && !code.as_deref().is_some_and(is_unclear)
-    });
-    let keyed = clear.filter_map(|call| Some((call.idempotency_key.as_deref()?, &*call.call_id)));
-    keyed.collect()
+    let succeeded = calls.filter(|call| call.executed && call.error_code().is_none());
+    let keyed = succeeded.map(|call| Some((call.idempotency_key.as_deref()?, &*call.call_id)));
+    keyed.flatten().collect()
 }
 
 /// A set of mostly consecutive numbers.
@@ -338,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_with_the_same_key_settles_an_unclear_attempt() {
+    fn only_a_successful_repetition_with_the_same_key_settles_an_attempt() {
         let call = |index: u32, key: &str, result: &str| {
             format!(
                 r#"{{"call_id":"r1-{index}-0","idempotency_key":"{key}","name":"desk.order","arguments":{{}},"result":{result},"latency_ms":7,"executed":true}}"#
@@ -349,7 +346,11 @@ mod tests {
             call(1, "r1-1-0", late),
             call(2, "r1-1-0", r#"{"ok":true}"#),
             call(3, "r1-3-0", late),
-            call(4, "r1-3-0", late),
+            call(
+                4,
+                "r1-3-0",
+                r#"{"ok":false,"error":{"code":"http_503","message":"busy"}}"#,
+            ),
         ];
         let rounds = TURN.find("[{\"call_id\"").unwrap();
         let end = TURN.find("}],\"chain\"").unwrap();
@@ -372,7 +373,7 @@ mod tests {
             row("r1-1-0", Some("r1-2-0"), false),
             row("r1-2-0", None, false),
             row("r1-3-0", None, true),
-            row("r1-4-0", None, true),
+            row("r1-4-0", None, false),
         ];
         assert_eq!(found, expected);
     }

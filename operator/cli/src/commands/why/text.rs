@@ -74,7 +74,8 @@ fn call_lines(answer: &Answer) -> Vec<TextLine> {
     ];
     let settled = call.settled_by.iter();
     lines.extend(settled.map(|later| {
-        let settled = format!("{later}, a later attempt with the same idempotency key");
+        let settled =
+            format!("{later}, a later attempt with the same idempotency key that succeeded");
         ("settled by", settled)
     }));
     let would_deny = call.would_deny.iter();
