@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use toolcrib_manifest::names::MAX_POLICIES;
 use toolcrib_manifest::{AgentFile, Context, Digests, ServiceSettings, Suspension, Tls, VERSION};
 
-use super::authority::policies::Policies;
 use super::context;
 use super::effective::Effective;
 use super::reach::Reach;
@@ -15,12 +14,12 @@ use crate::compilation::bounds;
 use crate::compilation::files::Files;
 use crate::{Kind, ObjectRef, Objects, Subject, manifest_digest};
 
-/// Returns `agent.json`, without its digest.
+/// Returns `agent.json`, without its digest. `policies`: names of those that match the agent.
 pub(crate) fn agent_file(
     objects: &dyn Objects,
     key: &ObjectRef,
     effective: &Effective,
-    policies: &Policies,
+    policies: &[String],
     suspension: Option<Suspension>,
 ) -> AgentFile {
     // The files of a suspended agent serve nothing, so older mediators may read them.
@@ -50,7 +49,7 @@ pub(crate) fn agent_file(
         link: objects.settings().link.clone(),
         mode: effective.mode,
         native: effective.native,
-        policies: policies.names().into_iter().take(MAX_POLICIES).collect(),
+        policies: policies.iter().take(MAX_POLICIES).cloned().collect(),
         prompt: None,
         provider_tools: effective.provider_tools,
         requires,

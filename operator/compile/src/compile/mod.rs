@@ -68,8 +68,9 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         providers = models::providers(objects, key, &effective, denied, &mut work);
     }
 
+    let policy_names = policies.names();
     let mut files = Files {
-        agent: files::agent_file(objects, key, &effective, &policies, stop.suspension),
+        agent: files::agent_file(objects, key, &effective, &policy_names, stop.suspension),
         tools: ToolsFile {
             version: VERSION,
             tools: entries.tools,
@@ -110,7 +111,7 @@ pub fn compile(objects: &dyn Objects, agent: &ObjectRef) -> Option<Compilation> 
         context,
         network,
         manifest_digest,
-        policies: policies.names(),
+        policies: policy_names,
         denied_models: denied_models.refs,
         selectors: authority.by_selector(key),
         blocked: stop.blocked,
