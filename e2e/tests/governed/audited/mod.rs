@@ -33,86 +33,52 @@ const CAROL: Person<'_> = Person {
     groups: &["desk-leads"],
 };
 
-/// A turn with one call, and what `audit` must say of the call.
-struct Turn {
-    agent: &'static str,
-    question: &'static str,
-    tool: &'static str,
-    outcome: &'static str,
-    code: Option<&'static str>,
-    /// The object that `why` must name.
-    grant: Option<&'static str>,
-}
+const READS: &str = "audited/analyst-reads";
+const TRADES: &str = "audited/executor-trades";
+const CLERK: &str = "audited/clerk-trades";
 
-const fn turn(
-    agent: &'static str,
-    question: &'static str,
-    tool: &'static str,
-    outcome: &'static str,
-    code: Option<&'static str>,
-    grant: Option<&'static str>,
-) -> Turn {
-    Turn {
-        agent,
-        question,
-        tool,
-        outcome,
-        code,
-        grant,
-    }
-}
-
-const READS: Option<&str> = Some("audited/analyst-reads");
-const TRADES: Option<&str> = Some("audited/executor-trades");
-const CLERK: Option<&str> = Some("audited/clerk-trades");
-
-const TURNS: [Turn; 10] = [
-    turn("analyst", "the market context", CONTEXT, "ok", None, READS),
-    turn(
+/// Turns with one call each: the agent, its question, the tool, the call's outcome and error code, and the
+/// object that gives the tool. Empty: there is none.
+const TURNS: [[&str; 6]; 10] = [
+    ["analyst", "the market context", CONTEXT, "ok", "", READS],
+    [
         "analyst",
         "a small trade",
         NOT_GIVEN,
         "denied",
-        Some("unsupported_tool"),
-        None,
-    ),
-    turn(
-        "executor",
-        "the market context",
-        CONTEXT,
-        "ok",
-        None,
-        TRADES,
-    ),
-    turn("executor", "a small trade", TRADE, "ok", None, TRADES),
-    turn("executor", "a large trade", TRADE, "ok", None, TRADES),
-    turn(
+        "unsupported_tool",
+        "",
+    ],
+    ["executor", "the market context", CONTEXT, "ok", "", TRADES],
+    ["executor", "a small trade", TRADE, "ok", "", TRADES],
+    ["executor", "a large trade", TRADE, "ok", "", TRADES],
+    [
         "executor",
         "a second large trade",
         TRADE,
         "denied",
-        Some("approval_denied"),
+        "approval_denied",
         TRADES,
-    ),
-    turn("clerk", "a tiny trade", TRADE, "ok", None, CLERK),
-    turn(
+    ],
+    ["clerk", "a tiny trade", TRADE, "ok", "", CLERK],
+    [
         "clerk",
         "a small trade",
         TRADE,
         "denied",
-        Some("condition_failed"),
+        "condition_failed",
         CLERK,
-    ),
-    turn(
+    ],
+    [
         "clerk",
         "close the desk",
         CLOSE,
         "failed",
-        Some("http_404"),
+        "http_404",
         CLERK,
-    ),
+    ],
     // The last one: its mediator is killed.
-    turn("executor", LINGER, TRADE, "unknown", None, TRADES),
+    ["executor", LINGER, TRADE, "unknown", "", TRADES],
 ];
 
 #[test]
@@ -129,12 +95,12 @@ fn each_call_is_shown_once_and_leads_to_who_allowed_it() -> Result<()> {
         desk.wait_in_force(agent)?;
     }
     desk.play(&script())?;
-    for turn in &TURNS {
-        match turn.question {
-            "a large trade" => decided(&desk, turn, "Approve")?,
-            "a second large trade" => decided(&desk, turn, "Deny")?,
-            LINGER => killed(&desk, turn)?,
-            question => drop(desk.ask(turn.agent, question)?),
+    for [agent, question, ..] in TURNS {
+        match question {
+            "a large trade" => decided(&desk, agent, question, "Approve")?,
+            "a second large trade" => decided(&desk, agent, question, "Deny")?,
+            LINGER => killed(&desk, agent)?,
+            _ => drop(desk.ask(agent, question)?),
         }
     }
 
@@ -150,14 +116,13 @@ fn each_call_is_shown_once_and_leads_to_who_allowed_it() -> Result<()> {
             })
         })?;
     let field = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
-    let mut shown: Vec<[String; 4]> = rows
+    let mut shown: Vec<[String; 5]> = rows
         .iter()
-        .map(|row| ["agent", "tool", "outcome", "code"].map(|name| field(row, name)))
+        .map(|row| ["agent", "tool", "outcome", "code", "grant"].map(|name| field(row, name)))
         .collect();
-    let mut made: Vec<[String; 4]> = TURNS
-        .iter()
-        .map(|it| [it.agent, it.tool, it.outcome, it.code.unwrap_or_default()].map(str::to_owned))
-        .collect();
+    let mut made = TURNS.map(|[agent, _, tool, outcome, code, grant]| {
+        [agent, tool, outcome, code, grant].map(str::to_owned)
+    });
     shown.sort();
     made.sort();
     assert_eq!(shown, made, "{rows:?}");
@@ -183,9 +148,9 @@ fn each_call_is_shown_once_and_leads_to_who_allowed_it() -> Result<()> {
 }
 
 /// Asks for a trade, and decides about it while the turn waits.
-fn decided(desk: &Desk, turn: &Turn, verdict: &str) -> Result<()> {
+fn decided(desk: &Desk, agent: &str, question: &str, verdict: &str) -> Result<()> {
     thread::scope(|scope| {
-        let asked = scope.spawn(|| desk.ask(turn.agent, turn.question));
+        let asked = scope.spawn(|| desk.ask(agent, question));
         let approval = approvals::pending(&desk.platform, HERE, START)?;
         let decision = approvals::decision(&approval, CAROL, verdict, "as we agreed");
         approvals::decide(&desk.platform, &decision, CAROL)?;
@@ -206,10 +171,10 @@ urllib.request.urlopen(urllib.request.Request(
 "#;
 
 /// Kills the mediator after the call was answered and before the turn has its line.
-fn killed(desk: &Desk, turn: &Turn) -> Result<()> {
+fn killed(desk: &Desk, agent: &str) -> Result<()> {
     thread::scope(|scope| {
-        let ask = ["python3", "-c", ASK_ONCE, turn.question];
-        let asked = scope.spawn(move || desk.platform.exec(HERE, turn.agent, &ask));
+        let ask = ["python3", "-c", ASK_ONCE, LINGER];
+        let asked = scope.spawn(move || desk.platform.exec(HERE, agent, &ask));
         desk.platform
             .eventually("the model to read of the trade", START, || {
                 let requests = desk.model_requests()?;
@@ -220,7 +185,7 @@ fn killed(desk: &Desk, turn: &Turn) -> Result<()> {
                 let is_made = requests.iter().any(|it| reads(&it));
                 Ok(PollResult::when(is_made, "no such request"))
             })?;
-        kill_process(desk.mediator_process(turn.agent)?, Signal::KILL)?;
+        kill_process(desk.mediator_process(agent)?, Signal::KILL)?;
         let asked = asked.join();
         let answer = asked.map_err(|_| anyhow::anyhow!("the question"))?;
         ensure!(answer.is_err(), "the turn ended: {answer:?}");
@@ -241,17 +206,6 @@ fn why(desk: &Desk, toolcrib: &CommandLine, checkout: &Checkout, row: &Value) ->
         found.next().unwrap_or_default().to_owned()
     };
     let (outcome, grant) = (row["outcome"].as_str(), row["grant"].as_str());
-    let turn = TURNS.iter().find(|it| {
-        (it.agent, it.tool, it.outcome, it.code)
-            == (
-                row["agent"].as_str().unwrap_or_default(),
-                row["tool"].as_str().unwrap_or_default(),
-                outcome.unwrap_or_default(),
-                row["code"].as_str(),
-            )
-    });
-    let turn = turn.with_context(|| format!("a turn: {row}"))?;
-    assert_eq!(grant, turn.grant, "{said}");
     if outcome == Some("denied") {
         ensure!(!line("to allow").is_empty(), "{said}");
     } else {
@@ -268,9 +222,9 @@ fn why(desk: &Desk, toolcrib: &CommandLine, checkout: &Checkout, row: &Value) ->
         ensure!(said.contains("\nuser        not known: "), "{said}");
     }
     // No test applies a policy that matches all agents.
-    let policies = match turn.agent {
-        "clerk" => "audited-clerks",
-        _ => "none",
+    let policies = match row["agent"] == "clerk" {
+        true => "audited-clerks",
+        false => "none",
     };
     assert_eq!(line("policies"), policies, "{said}");
     if row["approval"]["verdict"] == "approved" {
