@@ -237,9 +237,9 @@ impl Counts {
 
     /// Counts ahead if the line in the file does not cover the calls. Returns true then: a line is due.
     fn keep(&mut self) -> bool {
-        let pairs = self.kept.iter().zip(&self.counts);
-        let is_kept = self.kept.len() == self.counts.len()
-            && pairs.into_iter().all(|(kept, count)| kept.covers(count));
+        let mut pairs = self.kept.iter().zip(&self.counts);
+        let is_kept =
+            self.kept.len() == self.counts.len() && pairs.all(|(kept, count)| kept.covers(count));
         if !is_kept {
             self.kept.clone_from(&self.counts);
             self.kept.iter_mut().for_each(CallCount::count_ahead);

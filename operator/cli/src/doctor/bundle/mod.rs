@@ -1,6 +1,8 @@
 //! `--bundle`: a tar file for a bug report.
 //!
-//! [`redact`] removes what may not be in it, [`content`] makes the files, and this file asks and writes. Invariant: nothing is written before the user has seen the list of the files and agreed.
+//! [`redact`] removes what may not be in it, [`content`] makes the files, and this file asks and writes.
+//!
+//! Invariant: nothing is written before the user has seen the list of the files and agreed.
 
 mod content;
 mod redact;

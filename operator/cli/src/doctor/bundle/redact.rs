@@ -43,14 +43,14 @@ const FLAGS: [&str; 12] = [
 /// The commands of the operator's program.
 const COMMANDS: [&str; 2] = ["controller", "webhook"];
 
-/// Whose program a container runs.
+/// The owner of a container's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Operator,
     User,
 }
 
-/// Returns the part of the object that may leave the cluster. `owner`: whose programs it runs.
+/// Returns the part of the object that may leave the cluster. `owner`: that of its containers' programs.
 pub fn object(kind: &str, object: &Value, owner: Owner) -> Value {
     let mut kept = json!({"kind": kind, "metadata": metadata(&object["metadata"])});
     match kind {

@@ -56,9 +56,12 @@ pub fn check(facts: &Facts) -> Vec<Finding> {
                 .collect();
             if !lost.is_empty() {
                 findings.error(
-                format!("pods of an Agent that does not exist, so every call is denied: {}", named(&lost)),
-                "create the Agent and then delete the pods, or correct the label in the pods' template",
-            );
+                    format!(
+                        "pods of an Agent that does not exist, so every call is denied: {}",
+                        named(&lost)
+                    ),
+                    "create the Agent and then delete the pods, or correct the label in the pods' template",
+                );
             }
         }
     }
