@@ -32,6 +32,15 @@ pub enum Fault {
     Pause,
 }
 
+/// The write at which a fault happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum FaultPoint {
+    /// Counted from 1.
+    Number(usize),
+    /// The first write whose path ends so.
+    Path(String),
+}
+
 /// Faults of watch events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WatchFault {
@@ -78,7 +87,7 @@ struct Inner {
 struct State {
     log: Vec<RequestLog>,
     writes: usize,
-    fault: Option<(usize, Fault)>,
+    fault: Option<(FaultPoint, Fault)>,
     struck: bool,
     /// The resourceVersion as of which objects are read, and the operator's namespace, which is
     /// exempt.
@@ -111,7 +120,14 @@ impl Faults {
 
     /// Adds a fault at the write of this number.
     pub fn at(self, write: usize, fault: Fault) -> Self {
-        self.state().fault = Some((write, fault));
+        self.state().fault = Some((FaultPoint::Number(write), fault));
+        self
+    }
+
+    /// Adds a fault at the first write whose path ends with `path`, whatever its number is. Tasks
+    /// that write side by side number their writes differently from run to run.
+    pub fn at_path(self, path: String, fault: Fault) -> Self {
+        self.state().fault = Some((FaultPoint::Path(path), fault));
         self
     }
 
@@ -282,10 +298,15 @@ impl Inner {
             watch,
             write,
         });
+        let is_first = !state.struck;
         let fault = state
             .fault
-            .filter(|(at, _)| write == Some(*at))
-            .map(|(_, fault)| fault);
+            .as_ref()
+            .filter(|(point, _)| match point {
+                FaultPoint::Number(number) => write == Some(*number),
+                FaultPoint::Path(end) => is_first && write.is_some() && path.ends_with(end),
+            })
+            .map(|(_, fault)| *fault);
         state.struck |= fault.is_some();
         let version = state
             .aged

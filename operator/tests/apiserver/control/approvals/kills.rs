@@ -18,13 +18,12 @@ struct Process {
 }
 
 impl Desk {
-    async fn process(&self, pod: &str, fault: Option<(usize, Fault)>) -> Process {
+    fn faults(&self) -> Faults {
+        Faults::new(self.harness.account.clone().unwrap())
+    }
+
+    async fn process(&self, pod: &str, faults: Faults) -> Process {
         self.harness.vacate().await;
-        let account = self.harness.account.clone().unwrap();
-        let mut faults = Faults::new(account);
-        if let Some((write, fault)) = fault {
-            faults = faults.at(write, fault);
-        }
         let health = self.harness.health;
         let controller = self
             .harness
@@ -79,7 +78,7 @@ async fn replace(desk: &Desk, process: &mut Option<Process>) {
         let is_struck = process.as_ref().is_some_and(|it| it.faults.struck());
         if is_struck && let Some(struck) = process.take() {
             struck.controller.kill().await;
-            *process = Some(desk.process("newt-0", None).await);
+            *process = Some(desk.process("newt-0", desk.faults()).await);
             return std::future::pending().await;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -89,7 +88,7 @@ async fn replace(desk: &Desk, process: &mut Option<Process>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_survives_a_kill_or_lost_response_at_any_write() {
     let desk = Desk::idle().await;
-    let mut process = Some(desk.process("heron-0", None).await);
+    let mut process = Some(desk.process("heron-0", desk.faults()).await);
     let mediator = desk.mediator("otter-0").await;
     let first = desk.flow(&mediator, 0).await;
     desk.check(&first, 1, "undisturbed").await;
@@ -103,7 +102,10 @@ async fn a_question_survives_a_kill_or_lost_response_at_any_write() {
             if let Some(before) = process.take() {
                 before.controller.kill().await;
             }
-            process = Some(desk.process("heron-0", Some((write, fault))).await);
+            process = Some(
+                desk.process("heron-0", desk.faults().at(write, fault))
+                    .await,
+            );
             let asked = number as u32;
             let name = if fault == Fault::Kill {
                 tokio::select! {
@@ -136,33 +138,23 @@ async fn a_question_survives_a_kill_or_lost_response_at_any_write() {
 async fn a_yes_of_a_paused_leader_comes_too_late() {
     let desk = Desk::idle().await;
     let harness = &desk.harness;
-    let first = desk.process("heron-0", None).await;
+    let first = desk.process("heron-0", desk.faults()).await;
     let mediator = desk.mediator("otter-0").await;
     let question = mediator.question(1, "{}");
     let asked = mediator.asked(harness, &question).await;
-    let approval = desk.approval(&asked.name).await.unwrap();
+    let approval = desk.phase(&asked.name, "Pending").await;
     first.controller.kill().await;
 
     // The next leader is paused while its yes is on the way.
     desk.decide(&approval, HERON, "Approve").await;
     let status = format!("/toolapprovals/{}/status", asked.name);
-    let mut write = 1;
-    let paused = loop {
-        write += 1;
-        assert!(write < MOST_WRITES, "it writes no status");
-        let paused = desk.process("newt-0", Some((write, Fault::Pause))).await;
-        harness
-            .eventually("it is paused", || async {
-                paused.faults.struck().then_some(())
-            })
-            .await;
-        let log = paused.faults.log();
-        let held = log.iter().find(|seen| seen.write == Some(write)).unwrap();
-        if held.path.ends_with(&status) {
-            break paused;
-        }
-        paused.controller.kill().await;
-    };
+    let faults = desk.faults().at_path(status, Fault::Pause);
+    let paused = desk.process("newt-0", faults).await;
+    harness
+        .eventually("it is paused", || async {
+            paused.faults.struck().then_some(())
+        })
+        .await;
     desk.decide(&approval, super::WARDENS[0], "Deny").await;
     harness.vacate().await;
     // It has no link of its own that the mediator could reach.
@@ -174,7 +166,7 @@ async fn a_yes_of_a_paused_leader_comes_too_late() {
     paused.controller.kill().await;
     desk.phase(&asked.name, "Denied").await;
     last.kill().await;
-    let end = desk.process("perch-0", None).await;
+    let end = desk.process("perch-0", desk.faults()).await;
     let told = mediator.decision(harness, &question).await;
     assert_eq!(
         (told.verdict, told.decided_by),
@@ -188,7 +180,7 @@ async fn a_yes_of_a_paused_leader_comes_too_late() {
 async fn lost_events_are_recovered_by_a_list() {
     let desk = Desk::idle().await;
     let harness = &desk.harness;
-    let process = desk.process("heron-0", None).await;
+    let process = desk.process("heron-0", desk.faults()).await;
     let mediator = desk.mediator("otter-0").await;
     let heal = |resource: &str| process.faults.gone(&[resource.to_owned()].into());
 
