@@ -92,6 +92,30 @@ def openai_agents_on_responses():
     check_openai_agents(OpenAIResponsesModel(model=RESPONSES, openai_client=AsyncOpenAI()))
 
 
+def openai_agents_continues_by_id():
+    """openai-agents sends only what is new, and names the response before it."""
+
+    async def turns():
+        model = OpenAIResponsesModel(model=RESPONSES, openai_client=AsyncOpenAI())
+        clock, agent = openai_agents(model)
+        first = await Runner.run(agent, "both", auto_previous_response_id=True)
+        check(first.final_output, clock)
+        before = first.last_response_id
+        second = await Runner.run(agent, "market", previous_response_id=before)
+        assert is_market(second.final_output), second
+        streamed = Runner.run_streamed(
+            agent, "prefix", previous_response_id=second.last_response_id
+        )
+        async for _ in streamed.stream_events():
+            pass
+        check(streamed.final_output, clock, runs=2)
+        before = streamed.last_response_id
+        last = await Runner.run(agent, "market", previous_response_id=before)
+        assert is_market(last.final_output), last
+
+    asyncio.run(turns())
+
+
 def openai_agents_on_chat_completions():
     check_openai_agents(OpenAIChatCompletionsModel(model=CHAT, openai_client=AsyncOpenAI()))
 
@@ -167,6 +191,7 @@ def langchain_on_messages():
 
 CASES = [
     openai_agents_on_responses,
+    openai_agents_continues_by_id,
     openai_agents_on_chat_completions,
     pydantic_ai_on_chat_completions,
     pydantic_ai_on_responses,
@@ -177,7 +202,12 @@ CASES = [
 ]
 
 # Every framework and every dialect occurs once.
-STREAMED = [openai_agents_on_responses, pydantic_ai_on_messages, langchain_on_chat_completions]
+STREAMED = [
+    openai_agents_on_responses,
+    openai_agents_continues_by_id,
+    pydantic_ai_on_messages,
+    langchain_on_chat_completions,
+]
 
 if __name__ == "__main__":
     run(CASES, f"frameworks at {os.environ['OPENAI_BASE_URL']}", STREAMED)

@@ -131,6 +131,34 @@ def text_before_a_hidden_call():
     assert is_market(market) and clock == "half past nine", last
 
 
+def continued_by_id():
+    """The provider has the conversation: the agent sends only what is new, and names the response.
+
+    The hidden rounds are in the provider's conversation, whatever id the agent got: a streamed answer
+    of several rounds has the id of the first one.
+    """
+    own = {"type": "function_call_output", "output": "half past nine"}
+    for ask_for in [ask, lambda prompt, **more: stream(prompt, **more)[1]]:
+        for prompt in ["both", "prefix", "aloud"]:
+            first = ask_for(prompt, tools=[CLOCK])
+            call = first.output[-1]
+            assert (call.type, call.name) == ("function_call", "local_clock"), first
+            more = [{**own, "call_id": call.call_id}]
+            second = ask_for(more, tools=[CLOCK], previous_response_id=first.id)
+            market, clock = second.output_text.split("\n")
+            assert is_market(market) and clock == "half past nine", second
+            assert second.previous_response_id in (first.id, None), second
+            # A turn with hidden rounds after a response that is continued itself.
+            third = ask_for("market", previous_response_id=second.id)
+            assert is_market(third.output_text), third
+            fourth = ask_for("market", previous_response_id=third.id)
+            assert is_market(fourth.output_text), fourth
+    error = expect_error(
+        openai.BadRequestError, lambda: ask("market", previous_response_id="resp_unknown")
+    )
+    assert "resp_unknown" in error.message, error
+
+
 def wrong_order():
     assert_wrong_order(ask("wrong order", tools=[CLOCK]).output_text)
 
@@ -207,8 +235,9 @@ def refused_requests():
         openai.BadRequestError, lambda: ask("market", tools=[CLOCK], tool_choice=choice)
     )
     assert error.code == "unknown_tool_choice", error.body
-    # The provider's store does not have the hidden rounds.
-    expect_error(openai.BadRequestError, lambda: ask("market", previous_response_id="resp_1"))
+    # Each response adds its calls to the provider's conversation.
+    error = expect_error(openai.BadRequestError, lambda: ask("market", conversation="conv_1"))
+    assert error.code == "field_refused", error.body
     # An OpenAI provider whose ModelProvider does not enable the responses resource.
     error = expect_error(
         openai.BadRequestError,
@@ -235,6 +264,7 @@ CASES = [
     managed_then_own,
     managed_prefix_own_suffix,
     text_before_a_hidden_call,
+    continued_by_id,
     wrong_order,
     reasoning_is_unchanged,
     odd_text_is_unchanged,
@@ -253,6 +283,7 @@ STREAMED = [
     managed_call_as_raw_events,
     own_calls_streamed,
     text_before_a_hidden_call,
+    continued_by_id,
     reasoning_is_unchanged,
     odd_text_is_unchanged,
     incomplete_status_is_unchanged,

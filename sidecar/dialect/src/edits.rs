@@ -15,6 +15,7 @@ pub struct Edits {
     /// Tools to add, encoded in the request's dialect.
     pub tools: DeclaredTools,
     pub tool_choice: ToolChoiceEdit,
+    pub previous: PreviousResponse,
     /// New names for tools in `tool_choice`: pairs of the runner's name and the presented one.
     pub choice_names: Vec<(String, String)>,
     /// Items to insert into the runner's history, by position.
@@ -40,6 +41,18 @@ pub enum ToolChoiceEdit {
     Auto,
     /// Text only.
     None,
+}
+
+/// The response after which the provider continues (`previous_response_id`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PreviousResponse {
+    /// The one that the runner names, if any.
+    #[default]
+    Keep,
+    /// The one with this id.
+    Set(String),
+    /// None: the input has the whole conversation.
+    Drop,
 }
 
 /// The form of the model's answer, independent of the runner's choice.

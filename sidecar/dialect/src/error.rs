@@ -33,8 +33,8 @@ pub enum DialectError {
     ProviderSide(String),
     /// A field that refers to a conversation, or a part of one, that the provider stores.
     #[error(
-        "`{0}` refers to a conversation that the provider stores, to which the mediator cannot add \
-         the calls of granted tools: send the whole conversation"
+        "`{0}` refers to state that the provider stores, and granted tools would change it: send \
+         the whole conversation, or over the Responses API continue with `previous_response_id`"
     )]
     HeldElsewhere(&'static str),
     #[error("an event of the stream is larger than {limit} bytes")]

@@ -55,7 +55,9 @@ mod view;
 pub use answer::error_body::{ErrorShape, error_body, error_events};
 pub use answer::live::Live;
 pub use answer::{AnswerBody, answer, models_body, stored_items, terminal_answer};
-pub use edits::{DeclaredTools, Edits, Insertion, StreamEdit, ToolChoiceEdit, ToolDeclaration};
+pub use edits::{
+    DeclaredTools, Edits, Insertion, PreviousResponse, StreamEdit, ToolChoiceEdit, ToolDeclaration,
+};
 pub use error::DialectError;
 pub use reply::reassembly::Reassembly;
 pub use reply::{MAX_REPLY, Reply};

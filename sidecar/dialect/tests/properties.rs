@@ -421,7 +421,6 @@ fn declared(dialect: Dialect) -> DeclaredTools {
 #[test]
 fn state_at_the_provider_and_managed_tools_exclude_each_other() {
     for (field, value) in [
-        ("previous_response_id", "\"resp_1\""),
         ("conversation", "{\"id\":\"conv_1\"}"),
         ("prompt", "{\"id\":\"pmpt_1\"}"),
     ] {

@@ -41,7 +41,7 @@
 //!     policy: Policy::default(),
 //!     streaming: Streaming::Buffered,
 //!     claw_id: ClawId { name: "otter".into(), namespace: "pond".into() },
-//!     insertions: Vec::new(),
+//!     history: HistoryEdits::default(),
 //!     prompt: None,
 //!     context: None,
 //! })?;
@@ -115,7 +115,7 @@ pub use tools::catalog::{AgentName, Catalog, CatalogTool, OutputMismatch};
 pub use tools::names::alias;
 pub use tools::offer::OfferedTool;
 pub use tools::rules::{AllowedBy, WouldDeny};
-pub use turn::continuity::{Continuity, HiddenRounds};
+pub use turn::continuity::{Continuity, HiddenRounds, HistoryEdits};
 pub use turn::feeds::{FeedSnapshot, FeedState, MAX_FEED, MAX_FEEDS, feed_name, feeds_message};
 pub use turn::{
     Effect, Event, ModelCall, ModelFailure, Purpose, Response, Turn, TurnConfig, TurnResult,

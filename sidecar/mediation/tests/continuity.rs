@@ -25,8 +25,9 @@ fn hidden(history: &Value, last: toolcrib_dialect::Reply, result: &str) -> Hidde
 /// Returns the insertions: the index, and the content of the first result.
 fn check(store: &Continuity, history: Value) -> Vec<(usize, String)> {
     store
-        .insertions(&request(json!({"messages": history})), &presented())
+        .history_edits(&request(json!({"messages": history})), &presented())
         .unwrap()
+        .inserted
         .into_iter()
         .map(|insertion| {
             let call: Value = serde_json::from_str(&insertion.items[0]).unwrap();
@@ -227,7 +228,7 @@ impl DialectFixture {
         for stored in [stored, without] {
             let history = [vec![user("a")], stored, vec![user("b")]].concat();
             let next = self.request(Value::from(history));
-            let found = store.insertions(&next, &presented()).unwrap();
+            let found = store.history_edits(&next, &presented()).unwrap().inserted;
             assert_eq!(found.len(), 1, "{:?} {tool}", self.dialect);
             assert_eq!(found[0].before, 1, "{:?} {tool}", self.dialect);
             assert!(found[0].items.concat().contains(tool));
@@ -256,7 +257,11 @@ fn a_reply_referenced_by_item_id_is_recognized() {
     let named = |id: &str| json!({"type": "item_reference", "id": id});
     let found = |history: Value| {
         let next = written.request(history);
-        store.insertions(&next, &presented()).unwrap().len()
+        store
+            .history_edits(&next, &presented())
+            .unwrap()
+            .inserted
+            .len()
     };
     let both = json!([user("a"), named("rs_2"), named("msg_2"), user("b")]);
     assert_eq!(found(both), 1);
@@ -284,7 +289,7 @@ fn rounds_of_one_api_are_not_inserted_into_another() {
         store.remember(ended.answer.hidden.unwrap());
         for (other, goes_on) in all.iter().enumerate() {
             let next = goes_on.request(json!([user("a"), assistant("done"), user("b")]));
-            let found = store.insertions(&next, &presented()).unwrap();
+            let found = store.history_edits(&next, &presented()).unwrap().inserted;
             assert_eq!(!found.is_empty(), at == other, "{:?}", goes_on.dialect);
         }
     }

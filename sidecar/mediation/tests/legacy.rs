@@ -67,8 +67,8 @@ fn legacy_history_becomes_tool_calls_with_hidden_rounds_in_place() {
             let turn = |history: &Value, replies, store: &Continuity| {
                 let mut config = config(asks(stream, history), policy());
                 config.streaming = streaming;
-                config.insertions = store
-                    .insertions(&config.request, &config.presented)
+                config.history = store
+                    .history_edits(&config.request, &config.presented)
                     .unwrap();
                 run(config, replies, |_| responded(200, "1"))
             };

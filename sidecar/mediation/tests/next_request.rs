@@ -76,8 +76,8 @@ fn a_call_without_an_id_gets_a_unique_id() {
         let first = vec![json!({"role": "user", "content": "a"})];
         let turn = |history: &[Value], store: &Continuity| {
             let mut config = config(request(wire, history), policy());
-            config.insertions = store
-                .insertions(&config.request, &config.presented)
+            config.history = store
+                .history_edits(&config.request, &config.presented)
                 .unwrap();
             let replies = vec![
                 calls(wire, &[LOOK, FEED], None),

@@ -250,8 +250,8 @@ impl TurnPlayer<'_> {
         if script.live {
             config.streaming = Streaming::Live;
         }
-        config.insertions = store
-            .insertions(&config.request, &config.presented)
+        config.history = store
+            .history_edits(&config.request, &config.presented)
             .unwrap();
         let (mut turn, mut effects) = match Turn::start(config) {
             Ok(started) => started,

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use toolcrib_dialect::{DialectError, Insertion, Request};
-use toolcrib_mediation::{Continuity, HiddenRounds, PresentedTools, RememberedTools};
+use toolcrib_dialect::{DialectError, Request};
+use toolcrib_mediation::{Continuity, HiddenRounds, HistoryEdits, PresentedTools, RememberedTools};
 
 use super::line_file::LineFile;
 
@@ -113,12 +113,12 @@ impl ContinuityStore {
         self.names.lock()
     }
 
-    pub fn insertions(
+    pub fn history_edits(
         &self,
         request: &Request,
         presented: &PresentedTools,
-    ) -> Result<Vec<Insertion>, DialectError> {
-        self.file().continuity.insertions(request, presented)
+    ) -> Result<HistoryEdits, DialectError> {
+        self.file().continuity.history_edits(request, presented)
     }
 
     /// Remembers the hidden rounds of a turn. Blocks to write a few KiB to a local file.

@@ -14,6 +14,7 @@ use toolcrib_mediation::{
     PresentedTools, RunnerCode, RunnerError, Turn, TurnConfig, fabricated_calls, first_edits,
 };
 
+use super::unserved;
 use crate::app::App;
 use crate::config::EffectiveConfig;
 use crate::history::line::Via;
@@ -84,11 +85,8 @@ async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerErr
 }
 
 async fn not_found(request: HttpRequest) -> Response {
-    let error = RunnerError::new(
-        RunnerCode::NotFound,
-        "the mediator serves POST /v1/chat/completions, /v1/messages, \
-         /v1/messages/count_tokens and /v1/responses, GET /v1/models, and in native mode /mcp",
-    );
+    let message = unserved::message(request.uri().path(), request.headers());
+    let error = RunnerError::new(RunnerCode::NotFound, message);
     response::error(dialect_of(request.headers()), &error)
 }
 
@@ -224,11 +222,11 @@ async fn begin(
         } else {
             // Tokens are counted for the request that a model would get.
             model_request.tools_count = presented.len();
-            let insertions = app.continuity.insertions(&request, &presented)?;
+            let history = app.continuity.history_edits(&request, &presented)?;
             first_edits(
                 &request,
                 &presented,
-                insertions,
+                history,
                 prompt(model_request),
                 context,
             )?
@@ -254,14 +252,14 @@ async fn begin(
     if fabricated_calls(&request, &presented) > 0 {
         model_request.interventions.push(FABRICATED);
     }
-    let insertions = app.continuity.insertions(&request, &presented)?;
+    let history = app.continuity.history_edits(&request, &presented)?;
     let (turn, effects) = Turn::start(TurnConfig {
         request,
         presented,
         policy: version.catalog.policy(),
         streaming: model_request.caller.agent.streaming,
         claw_id: model_request.caller.identity(),
-        insertions,
+        history,
         prompt: prompt(model_request),
         context,
     })?;

@@ -8,17 +8,19 @@
 //! - `script`: the format of a script, and the choice of a step (pure);
 //! - `conversation`: the few facts of a request that scripts test (pure);
 //! - `wire`: a reply in each dialect, as JSON and as server-sent events (pure);
+//! - `stored`: responses that a later request continues by their id;
 //! - `record`: the bounded memory of requests;
 //! - `routes`: the HTTP surface.
 //!
-//! Invariant: a reply depends on the script and the request alone, except for steps that a script
-//! limits with `times`. Every route, the control routes too, requires the API key, so a runner
+//! Invariant: a reply depends on the script, the request and the response that the request continues,
+//! except for steps that a script limits with `times`. Every route, the control routes too, requires the API key, so a runner
 //! without the key learns nothing here.
 
 mod conversation;
 mod record;
 mod routes;
 mod script;
+mod stored;
 mod wire;
 
 pub use conversation::{Conversation, Dialect};

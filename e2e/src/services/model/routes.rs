@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::script::{Fault, Reply, Script, ScriptError};
+use super::stored::StoredResponses;
 use super::wire::ModelReply;
 use crate::services::model::{Conversation, Dialect, Recorder, wire};
 use crate::services::serving::{ResetHandle, credential};
@@ -37,6 +38,7 @@ pub struct ModelState {
     api_key_file: PathBuf,
     script: Mutex<ScriptState>,
     recorder: Recorder,
+    stored: StoredResponses,
     counter: AtomicU64,
 }
 
@@ -62,6 +64,7 @@ impl ModelState {
             api_key_file,
             script: Mutex::new(ScriptState::new(script)),
             recorder: Recorder::default(),
+            stored: StoredResponses::default(),
             counter: AtomicU64::new(1),
         })
     }
@@ -256,9 +259,14 @@ impl Outcome {
 }
 
 fn decide(model: &ModelState, dialect: Dialect, body: &[u8]) -> Outcome {
-    let Ok(request) = serde_json::from_slice::<Value>(body) else {
+    let Ok(mut request) = serde_json::from_slice::<Value>(body) else {
         return Outcome::error(400, "invalid_json", "The body is not JSON.");
     };
+    if dialect == Dialect::Responses
+        && let Err(error) = model.stored.resolve(&mut request)
+    {
+        return Outcome::error(400, "invalid_request_error", error.to_string());
+    }
     let conversation = Conversation::read(dialect, &request);
     let played = model.play(&conversation).and_then(|(index, reply)| {
         let calls = reply.calls_for(&conversation, || format!("call_{}", model.next()))?;
@@ -293,8 +301,8 @@ fn decide(model: &ModelState, dialect: Dialect, body: &[u8]) -> Outcome {
                 .unwrap_or_else(|| "scripted fault".to_string()),
             retry_after: *retry_after,
         },
-        Some(Fault::Truncated | Fault::Malformed) | None => OutcomeKind::Reply {
-            reply: ModelReply {
+        Some(Fault::Truncated | Fault::Malformed) | None => {
+            let model_reply = ModelReply {
                 number: model.next(),
                 created: unix_seconds(),
                 model: conversation.model.clone(),
@@ -304,11 +312,18 @@ fn decide(model: &ModelState, dialect: Dialect, body: &[u8]) -> Outcome {
                 finish: reply.finish.clone(),
                 usage: reply.usage,
                 usage_in_stream: request["stream_options"]["include_usage"] == json!(true),
-            },
-            stream: conversation.stream,
-            between: Duration::from_millis(reply.between_ms),
-            damage,
-        },
+            };
+            if dialect == Dialect::Responses && damage == Damage::None {
+                let response = wire::document(dialect, &model_reply);
+                model.stored.store(&request, &response);
+            }
+            OutcomeKind::Reply {
+                reply: model_reply,
+                stream: conversation.stream,
+                between: Duration::from_millis(reply.between_ms),
+                damage,
+            }
+        }
     };
     let summary = match &reply.fault {
         Some(fault) => format!("step {index}: {fault:?}"),

@@ -12,8 +12,8 @@ use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{Identity, Transport};
 use toolcrib_mediation::{
     AgentName, AllowedBy, ApprovalNeed, Authority, BudgetCounts, Catalog, ClawId, Denial, Effect,
-    Event, LiveTool, ManagedCall, PresentedTools, RateCounts, RunnerCode, ToolFailure, Turn,
-    TurnConfig, alias, http_call, http_method, target,
+    Event, HistoryEdits, LiveTool, ManagedCall, PresentedTools, RateCounts, RunnerCode,
+    ToolFailure, Turn, TurnConfig, alias, http_call, http_method, target,
 };
 use toolcrib_rules::Rule;
 
@@ -277,7 +277,7 @@ fn turn_decision(
         policy: toolcrib_manifest::Policy::default(),
         streaming: toolcrib_manifest::Streaming::Buffered,
         claw_id,
-        insertions: Vec::new(),
+        history: HistoryEdits::default(),
         context: None,
         prompt: None,
     };

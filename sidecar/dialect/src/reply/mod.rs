@@ -2,6 +2,7 @@
 
 pub mod reassembly;
 
+use crate::read::text_of;
 use crate::view::{RawCall, ReplyView, ToolResult};
 use crate::{Dialect, DialectError, Usage, anthropic, openai_chat, responses};
 
@@ -85,6 +86,15 @@ impl Reply {
 
     pub fn choices(&self) -> usize {
         self.view.choices
+    }
+
+    /// Returns the id by which a later request may continue this reply. `None` in the dialects that
+    /// repeat the conversation in each request.
+    pub fn response_id(&self) -> Option<String> {
+        match self.dialect {
+            Dialect::OpenaiChat | Dialect::AnthropicMessages => None,
+            Dialect::OpenaiResponses => text_of(&self.text, "id"),
+        }
     }
 
     /// Returns the id of the provider's container that the model used, for

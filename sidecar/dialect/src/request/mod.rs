@@ -123,6 +123,34 @@ impl Request {
         self.view.legacy_functions
     }
 
+    /// Returns the id of the response that the runner continues (`previous_response_id`), whose
+    /// conversation the provider has. `None` in the other dialects.
+    pub fn previous_response(&self) -> Option<String> {
+        match self.dialect {
+            Dialect::OpenaiChat | Dialect::AnthropicMessages => None,
+            Dialect::OpenaiResponses => {
+                responses::request::previous_response(&self.text, &self.fields)
+            }
+        }
+    }
+
+    /// Returns true if a later request may continue the answer by its id.
+    pub fn can_be_continued(&self) -> bool {
+        match self.dialect {
+            Dialect::OpenaiChat | Dialect::AnthropicMessages => false,
+            Dialect::OpenaiResponses => responses::request::stores(&self.text, &self.fields),
+        }
+    }
+
+    /// Returns the items that the provider gets with these edits, without the context message. Empty
+    /// if the answer cannot be continued by its id.
+    pub fn input_items(&self, edits: &Edits) -> Result<Vec<String>, DialectError> {
+        match self.can_be_continued() {
+            true => responses::request::input_items(&self.text, &self.fields, edits),
+            false => Ok(Vec::new()),
+        }
+    }
+
     /// Returns the messages (Responses: input items), each as its JSON text. An input that is a
     /// plain string is one item.
     pub fn history(&self) -> impl ExactSizeIterator<Item = &str> {
@@ -130,7 +158,7 @@ impl Request {
     }
 
     /// Returns the body with `edits` applied and every other byte unchanged. Errors: the edits add
-    /// tools, but the provider stores a part of the conversation (`HeldElsewhere`), or the runner
+    /// tools, but the request refers to state that they would damage (`HeldElsewhere`), or the runner
     /// would fetch the answer later (`FieldRefused`).
     pub fn encode(&self, edits: &Edits) -> Result<Vec<u8>, DialectError> {
         let text = match self.dialect {

@@ -19,6 +19,7 @@ pub(crate) fn whole(
         ("instructions", "null"),
         ("tools", "[]"),
         ("tool_choice", "\"auto\""),
+        ("previous_response_id", "null"),
     ] {
         if body.member(field).is_some() {
             let own = present(request, &asked, field).unwrap_or(unset);

@@ -5,10 +5,13 @@
 //! patches, approvals). Reasoning and tools that the provider itself runs are content and stay in
 //! place.
 //!
-//! With managed tools, the whole conversation must be in the body, because only the mediator has
-//! the hidden rounds. So the mediator refuses a request that refers to state at the provider
-//! (`previous_response_id`, `conversation`, `prompt`), or whose answer would be fetched later
-//! (`background`). Without managed tools, such a request passes. `store` stays unchanged.
+//! With `previous_response_id`, the provider has the conversation so far. Each request of a turn
+//! continues the same response, and its input has the hidden rounds of the turn, so the response
+//! that the runner gets has them in its past.
+//!
+//! With managed tools, the mediator refuses a request that refers to other state at the provider
+//! (`conversation`, `prompt`), or whose answer would be fetched later (`background`). Without
+//! managed tools, such a request passes. `store` stays unchanged.
 
 pub(crate) mod answer;
 pub(crate) mod history;

@@ -7,10 +7,15 @@ use crate::read::{
     streamed, text_of, with_document, with_members,
 };
 use crate::view::RequestView;
-use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
+use crate::{
+    DialectError, Edits, PreviousResponse, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration,
+};
 
-/// Fields that refer to state at the provider, into which hidden rounds cannot be inserted.
-const STATE_ELSEWHERE: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
+const PREVIOUS: &str = "previous_response_id";
+/// Fields that refer to state at the provider to which each round, or each managed tool, would do
+/// damage. Each response adds its items to a `conversation`, the calls of hidden rounds included; the
+/// tools of a request replace those of a `prompt`.
+const STATE_ELSEWHERE: [&str; 2] = ["conversation", "prompt"];
 
 pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
     let mut tools = Vec::new();
@@ -54,7 +59,7 @@ fn found_tools(item: &str) -> Result<Vec<String>, DialectError> {
 
 pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<String, DialectError> {
     if !edits.tools.is_empty() {
-        whole_conversation(text, fields)?;
+        mediable(text, fields)?;
     }
     let set = [
         ("model", Some(json::quote(&edits.model))),
@@ -68,16 +73,51 @@ pub(crate) fn encode(text: &str, fields: &Object, edits: &Edits) -> Result<Strin
         ("tools", declared_tools(text, fields, edits)?),
         ("tool_choice", edited_choice(text, fields, edits)?),
         streamed(fields, edits),
+        (
+            PREVIOUS,
+            match &edits.previous {
+                PreviousResponse::Set(id) => Some(json::quote(id)),
+                PreviousResponse::Keep | PreviousResponse::Drop => None,
+            },
+        ),
     ];
-    let dropped: &[&str] = if edits.stream == StreamEdit::Whole {
-        &["stream_options"]
-    } else {
-        &[]
-    };
-    Ok(fields.with(text, &set, dropped))
+    let mut dropped = Vec::new();
+    if edits.stream == StreamEdit::Whole {
+        dropped.push("stream_options");
+    }
+    if edits.previous == PreviousResponse::Drop {
+        dropped.push(PREVIOUS);
+    }
+    Ok(fields.with(text, &set, &dropped))
 }
 
-fn whole_conversation(text: &str, fields: &Object) -> Result<(), DialectError> {
+/// Returns the id of the response that the runner continues.
+pub(crate) fn previous_response(text: &str, fields: &Object) -> Option<String> {
+    present(text, fields, PREVIOUS).and_then(json::string)
+}
+
+/// Returns true unless the runner asks the provider not to store the response.
+pub(crate) fn stores(text: &str, fields: &Object) -> bool {
+    present(text, fields, "store") != Some("false")
+}
+
+/// Returns the items of the input as the provider gets them, without the context message.
+pub(crate) fn input_items(
+    text: &str,
+    fields: &Object,
+    edits: &Edits,
+) -> Result<Vec<String>, DialectError> {
+    let input = input_list(text, fields);
+    let edits = Edits {
+        context: None,
+        ..edits.clone()
+    };
+    let edited = edited_history(&input, &edits, late, |_| false)?;
+    let items = Array::scan(&edited)?;
+    Ok(items.texts(&edited).map(String::from).collect())
+}
+
+fn mediable(text: &str, fields: &Object) -> Result<(), DialectError> {
     let held = |field: &&str| present(text, fields, field).is_some();
     if let Some(field) = STATE_ELSEWHERE.into_iter().find(held) {
         return Err(DialectError::HeldElsewhere(field));
@@ -133,7 +173,19 @@ fn renamed_choice(raw: &str, edits: &Edits) -> Result<String, DialectError> {
     })
 }
 
-/// Returns the input with all insertions; a plain text becomes a message.
+/// Returns the input as a list; a plain text becomes a message.
+fn input_list(text: &str, fields: &Object) -> String {
+    match present(text, fields, "input") {
+        Some(raw) if raw.starts_with('"') => json::array(&[json::object(&[
+            ("role", json::quote("user")),
+            ("content", raw.to_string()),
+        ])]),
+        Some(raw) => raw.to_string(),
+        None => "[]".to_string(),
+    }
+}
+
+/// Returns the input with all insertions.
 fn edited_input(
     text: &str,
     fields: &Object,
@@ -142,15 +194,8 @@ fn edited_input(
     if !edits_history(edits) {
         return Ok(None);
     }
-    let raw = match present(text, fields, "input") {
-        Some(raw) if raw.starts_with('"') => json::array(&[json::object(&[
-            ("role", json::quote("user")),
-            ("content", raw.to_string()),
-        ])]),
-        Some(raw) => raw.to_string(),
-        None => "[]".to_string(),
-    };
-    let sendable = (present(text, fields, "store") == Some("false")).then(|| unstored(edits));
+    let raw = input_list(text, fields);
+    let sendable = (!stores(text, fields)).then(|| unstored(edits));
     let edits = sendable.as_ref().unwrap_or(edits);
     edited_history(&raw, edits, late, |_| false).map(Some)
 }

@@ -5,14 +5,20 @@
 //! apart, and a retried request gets the same rounds again. A trimmed history gets none, and
 //! neither does a conversation that continues over another API, because the rounds are not items of
 //! that API.
+//!
+//! A runner may also name a response instead of repeating it (`previous_response_id`). Then the
+//! provider has the hidden rounds, and nothing is put back. Two kinds of answers have an id after
+//! which the provider cannot continue: a stream of several replies has the id of the first one, and
+//! a turn that a terminal tool has ended has the id of a reply whose calls the provider has no
+//! results for. [`ContinuationPoint`] says how such an answer is continued.
 
 use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use toolcrib_bounds::digest::Parts;
 use toolcrib_dialect::{
-    Dialect, DialectError, HistoryItem, HistoryPart, Insertion, Request, history_item,
-    may_be_reply, reference, rename_calls,
+    Dialect, DialectError, HistoryItem, HistoryPart, Insertion, PreviousResponse, Request,
+    history_item, may_be_reply, reference, rename_calls,
 };
 
 use crate::access::presented::PresentedTools;
@@ -34,6 +40,27 @@ pub struct HiddenRounds {
     /// left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     replaces: bool,
+    /// How to continue the answer, if not after the id that the runner has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    continuation: Option<ContinuationPoint>,
+}
+
+/// The point in the provider's conversation at which an answer is continued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContinuationPoint {
+    /// The id that the runner has.
+    pub(crate) shown: String,
+    /// The response that the provider continues; `None`: the items are the whole conversation.
+    pub(crate) previous: Option<String>,
+    /// The items after that response.
+    pub(crate) items: Vec<String>,
+}
+
+/// What a request needs for the model to know the hidden rounds of earlier turns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryEdits {
+    pub inserted: Vec<Insertion>,
+    pub previous: PreviousResponse,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +75,8 @@ pub struct Continuity {
     entries: HashMap<String, HiddenRounds>,
     /// Keys of entries, by [`ReferencedReply::key`].
     referenced: HashMap<String, String>,
+    /// Keys of entries, by [`ContinuationPoint::shown`].
+    shown: HashMap<String, String>,
     /// Number of entries with this reply. A conversation that contains none of these replies needs
     /// no key, whose hash covers the whole conversation.
     replies: HashMap<String, usize>,
@@ -61,6 +90,7 @@ impl Continuity {
         Self {
             entries: HashMap::new(),
             referenced: HashMap::new(),
+            shown: HashMap::new(),
             replies: HashMap::new(),
             order: VecDeque::new(),
             bytes: 0,
@@ -95,6 +125,9 @@ impl Continuity {
             self.referenced
                 .insert(referenced.key.clone(), hidden.key.clone());
         }
+        if let Some(point) = &hidden.continuation {
+            self.shown.insert(point.shown.clone(), hidden.key.clone());
+        }
         self.entries.insert(hidden.key.clone(), hidden);
     }
 
@@ -106,14 +139,42 @@ impl Continuity {
     }
 
     /// Returns the rounds that belong into this request, with tool names as they are presented now.
-    pub fn insertions(
+    pub fn history_edits(
+        &self,
+        request: &Request,
+        presented: &PresentedTools,
+    ) -> Result<HistoryEdits, DialectError> {
+        let mut edits = HistoryEdits::default();
+        if self.entries.is_empty() {
+            return Ok(edits);
+        }
+        if let Some(point) = self.continuation(request) {
+            edits.previous = match &point.previous {
+                Some(id) => PreviousResponse::Set(id.clone()),
+                None => PreviousResponse::Drop,
+            };
+            if !point.items.is_empty() {
+                edits.inserted.push(Insertion {
+                    before: 0,
+                    items: presented_items(request.dialect(), &point.items, presented)?,
+                    replaced: 0,
+                });
+            }
+        }
+        edits.inserted.extend(self.insertions(request, presented)?);
+        Ok(edits)
+    }
+
+    fn continuation(&self, request: &Request) -> Option<&ContinuationPoint> {
+        let key = self.shown.get(&request.previous_response()?)?;
+        self.entries.get(key)?.continuation.as_ref()
+    }
+
+    fn insertions(
         &self,
         request: &Request,
         presented: &PresentedTools,
     ) -> Result<Vec<Insertion>, DialectError> {
-        if self.entries.is_empty() {
-            return Ok(Vec::new());
-        }
         let mut found = Vec::new();
         if !self.knows_a_reply(request)? {
             return Ok(found);
@@ -123,7 +184,7 @@ impl Continuity {
             .history()
             .map(|item| history_item(dialect, item))
             .collect::<Result<_, _>>()?;
-        let mut chain = Parts::default();
+        let mut chain = chain_of(request);
         let mut at = 0;
         while at < items.len() {
             let own = reply_length(dialect, &items[at..]);
@@ -134,14 +195,9 @@ impl Continuity {
             }
             let reply = &items[at..at + own];
             if let Some(hidden) = self.entry(&key(dialect, &chain.digest(), reply)) {
-                let items = hidden
-                    .items
-                    .iter()
-                    .map(|item| rename_calls(dialect, item, |name| presented.new_name(name)))
-                    .collect::<Result<_, _>>()?;
                 found.push(Insertion {
                     before: at,
-                    items,
+                    items: presented_items(dialect, &hidden.items, presented)?,
                     replaced: if hidden.replaces { own } else { 0 },
                 });
             }
@@ -209,6 +265,11 @@ impl Continuity {
         {
             self.referenced.remove(named);
         }
+        if let Some(ContinuationPoint { shown, .. }) = &hidden.continuation
+            && self.shown.get(shown).is_some_and(|of| of == key)
+        {
+            self.shown.remove(shown);
+        }
     }
 }
 
@@ -222,12 +283,13 @@ impl HiddenRounds {
         mut items: Vec<String>,
         own_items: &[String],
         reply: Option<Vec<String>>,
+        continuation: Option<ContinuationPoint>,
     ) -> Result<Option<Self>, DialectError> {
         if items.is_empty() {
             return Ok(None);
         }
         let dialect = request.dialect();
-        let mut chain = Parts::default();
+        let mut chain = chain_of(request);
         for item in request.history() {
             push_item(&history_item(dialect, item)?, &mut chain);
         }
@@ -250,6 +312,7 @@ impl HiddenRounds {
             }),
             items,
             replaces,
+            continuation,
         }))
     }
 
@@ -262,8 +325,40 @@ impl HiddenRounds {
         let items: usize = self.items.iter().map(String::len).sum();
         let referenced = self.referenced.as_ref();
         let named = referenced.map_or(0, |it| it.key.len() + it.reply.len());
-        self.key.len() + self.reply.len() + named + items
+        let point = self.continuation.as_ref();
+        let continuation = point.map_or(0, ContinuationPoint::size);
+        self.key.len() + self.reply.len() + named + items + continuation
     }
+}
+
+impl ContinuationPoint {
+    fn size(&self) -> usize {
+        let items: usize = self.items.iter().map(String::len).sum();
+        self.shown.len() + self.previous.as_ref().map_or(0, String::len) + items
+    }
+}
+
+/// Begins the hash of the items before a reply. The items of a request that continues a response are
+/// not the whole conversation, so two of them are told apart by that response's id.
+fn chain_of(request: &Request) -> Parts {
+    let mut chain = Parts::default();
+    if let Some(previous) = request.previous_response() {
+        chain.push_fixed([b'p']);
+        chain.push(&previous);
+    }
+    chain
+}
+
+/// Returns stored items with the names of their tools as they are presented now.
+fn presented_items(
+    dialect: Dialect,
+    items: &[String],
+    presented: &PresentedTools,
+) -> Result<Vec<String>, DialectError> {
+    items
+        .iter()
+        .map(|item| rename_calls(dialect, item, |name| presented.new_name(name)))
+        .collect()
 }
 
 fn key(dialect: Dialect, before: &[u8], reply: &[HistoryItem]) -> String {

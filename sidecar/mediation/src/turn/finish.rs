@@ -1,8 +1,10 @@
 //! The ends of a turn: an answer, an error, or a runner that has disconnected.
 
-use toolcrib_dialect::{AnswerBody, DialectError, Reply, answer, stored_items, terminal_answer};
+use toolcrib_dialect::{
+    AnswerBody, DialectError, PreviousResponse, Reply, answer, stored_items, terminal_answer,
+};
 
-use super::continuity::HiddenRounds;
+use super::continuity::{ContinuationPoint, HiddenRounds};
 use super::{Effect, ModelFailure, Response, State, Turn, TurnResult};
 use crate::calls::trace::{self, RecordStatus, TurnRecord};
 use crate::codes::{ResultCode, RunnerCode, RunnerError};
@@ -69,17 +71,55 @@ impl Turn {
     ) -> Result<Option<HiddenRounds>, DialectError> {
         let items = std::mem::take(&mut self.hidden);
         let stored = stored_items(&self.request, reply)?;
+        let point = self.continuation(reply, adds)?;
         match self.live.as_ref().filter(|live| live.has_sent_hidden()) {
-            None => HiddenRounds::of(&self.request, items, &stored, None),
+            None => HiddenRounds::of(&self.request, items, &stored, None, point),
             Some(live) => {
                 let said = stored_items(&self.request, &live.answer()?)?;
                 let reply = match adds {
                     Adds::Words => stored,
                     Adds::Nothing => Vec::new(),
                 };
-                HiddenRounds::of(&self.request, items, &said, Some(reply))
+                HiddenRounds::of(&self.request, items, &said, Some(reply), point)
             }
         }
+    }
+
+    /// Returns how a later request continues this answer, if not after the id that the runner has.
+    fn continuation(
+        &self,
+        reply: &Reply,
+        adds: Adds,
+    ) -> Result<Option<ContinuationPoint>, DialectError> {
+        let shown = match &self.live {
+            None => reply.response_id(),
+            Some(live) => live.answer()?.response_id(),
+        };
+        let (Some(shown), Some(last)) = (shown, reply.response_id()) else {
+            return Ok(None);
+        };
+        if !self.request.can_be_continued() {
+            return Ok(None);
+        }
+        let (previous, items) = match adds {
+            Adds::Words if shown == last => return Ok(None),
+            Adds::Words => (Some(last), Vec::new()),
+            // The provider has the last calls without their results, so it continues after the
+            // response before the turn, and gets all items of the turn again.
+            Adds::Nothing => {
+                let previous = match &self.edits.previous {
+                    PreviousResponse::Keep => self.request.previous_response(),
+                    PreviousResponse::Set(id) => Some(id.clone()),
+                    PreviousResponse::Drop => None,
+                };
+                (previous, self.request.input_items(&self.edits)?)
+            }
+        };
+        Ok(Some(ContinuationPoint {
+            shown,
+            previous,
+            items,
+        }))
     }
 
     pub(super) fn model_failed(&mut self, failure: ModelFailure) -> Vec<Effect> {

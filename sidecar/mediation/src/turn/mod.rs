@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use toolcrib_dialect::{
-    DialectError, Edits, Insertion, Live, MAX_REPLY, Reply, Request, SseEvent, StreamEdit,
-    ToolChoice, ToolChoiceEdit, Usage, keepalive,
+    DialectError, Edits, Live, MAX_REPLY, Reply, Request, SseEvent, StreamEdit, ToolChoice,
+    ToolChoiceEdit, Usage, keepalive,
 };
 use toolcrib_manifest::{Policy, Streaming};
 
@@ -31,7 +31,7 @@ mod finish;
 mod repetition;
 mod round;
 
-use continuity::HiddenRounds;
+use continuity::{HiddenRounds, HistoryEdits};
 use repetition::Repetitions;
 use round::Round;
 
@@ -48,8 +48,8 @@ pub struct TurnConfig {
     /// Whether a stream that the runner asked for is passed on while the model writes it.
     pub streaming: Streaming,
     pub claw_id: ClawId,
-    /// Hidden rounds of earlier turns ([`crate::Continuity::insertions`]).
-    pub insertions: Vec<Insertion>,
+    /// Hidden rounds of earlier turns ([`crate::Continuity::history_edits`]).
+    pub history: HistoryEdits,
     /// The tools document, if the agent gets it with each request.
     pub prompt: Option<String>,
     /// The feeds at the beginning of the turn.
@@ -210,7 +210,7 @@ enum State {
 pub fn first_edits(
     request: &Request,
     presented: &PresentedTools,
-    insertions: Vec<Insertion>,
+    history: HistoryEdits,
     prompt: Option<String>,
     context: Option<String>,
 ) -> Result<Edits, RunnerError> {
@@ -224,7 +224,8 @@ pub fn first_edits(
     edits.normalize_legacy = request.legacy_functions();
     edits.tools = presented.declared(request.dialect());
     edits.choice_names = choice_names(request, presented)?;
-    edits.inserted = insertions;
+    edits.inserted = history.inserted;
+    edits.previous = history.previous;
     edits.prompt = prompt;
     edits.context = context;
     Ok(edits)
@@ -240,11 +241,11 @@ impl Turn {
             policy,
             streaming,
             claw_id,
-            insertions,
+            history,
             prompt,
             context,
         } = config;
-        let mut edits = first_edits(&request, &presented, insertions, prompt, context)?;
+        let mut edits = first_edits(&request, &presented, history, prompt, context)?;
         let live = match (streaming, request.stream()) {
             (Streaming::Live, true) => Some(Live::new(&request, MAX_REPLY)),
             (Streaming::Live, false) | (Streaming::Buffered, _) => None,

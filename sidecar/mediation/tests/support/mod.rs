@@ -206,7 +206,7 @@ pub fn config(request: Request, policy: Policy) -> TurnConfig {
             name: "otter".into(),
             namespace: "pond".into(),
         },
-        insertions: Vec::new(),
+        history: HistoryEdits::default(),
         prompt: None,
         context: None,
     }

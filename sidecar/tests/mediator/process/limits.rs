@@ -279,6 +279,11 @@ async fn the_error_for_an_unknown_path_lists_the_known_paths() {
         ("POST", "/v1/models"),
         ("GET", "/metrics"),
         ("GET", "/readyz"),
+        ("GET", "/v1/realtime"),
+        ("GET", "/v1/responses/resp_1"),
+        ("POST", "/v1/conversations"),
+        ("POST", "/v1/messages/batches"),
+        ("POST", "/v1/files"),
     ] {
         let request = world
             .runner

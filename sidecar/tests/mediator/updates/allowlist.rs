@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use toolcrib_dialect::{Dialect, Reply, Request};
 use toolcrib_manifest::{AgentPresence, LinkAllowlist, LinkDown, Policy, Streaming, ToolsFile};
 use toolcrib_mediation::{
-    Authority, BudgetCounts, Catalog, ClawId, Effect, Event, ManagedCall, NameOwner,
+    Authority, BudgetCounts, Catalog, ClawId, Effect, Event, HistoryEdits, ManagedCall, NameOwner,
     PresentedTools, RateCounts, Turn, TurnConfig,
 };
 use toolcrib_sidecar::config::version::{Files, parse};
@@ -182,7 +182,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
                 name: "otter".into(),
                 namespace: "pond".into(),
             },
-            insertions: Vec::new(),
+            history: HistoryEdits::default(),
             prompt: None,
             context: None,
         })
