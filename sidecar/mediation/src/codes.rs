@@ -155,12 +155,14 @@ pub enum RunnerCode {
     RecordUnavailable,
     /// No route has this method and path.
     NotFound,
+    /// The request would open a WebSocket.
+    WebsocketNotSupported,
     /// The pod's name cannot be the agent's identity.
     IdentityRefused,
 }
 
 impl RunnerCode {
-    pub const ALL: [RunnerCode; 22] = [
+    pub const ALL: [RunnerCode; 23] = [
         RunnerCode::Unauthorized,
         RunnerCode::ManifestBroken,
         RunnerCode::AccessWithdrawn,
@@ -182,6 +184,7 @@ impl RunnerCode {
         RunnerCode::InvalidRequest,
         RunnerCode::RecordUnavailable,
         RunnerCode::NotFound,
+        RunnerCode::WebsocketNotSupported,
         RunnerCode::IdentityRefused,
     ];
 
@@ -208,6 +211,7 @@ impl RunnerCode {
             RunnerCode::InvalidRequest => "invalid_request",
             RunnerCode::RecordUnavailable => "record_unavailable",
             RunnerCode::NotFound => "not_found",
+            RunnerCode::WebsocketNotSupported => "websocket_not_supported",
             RunnerCode::IdentityRefused => "identity_refused",
         }
     }
@@ -226,6 +230,8 @@ impl RunnerCode {
             | RunnerCode::DialectUnsupported
             | RunnerCode::InvalidRequest => 400,
             RunnerCode::NotFound => 404,
+            // Clients with another transport change to it at this status, without further attempts.
+            RunnerCode::WebsocketNotSupported => 426,
             RunnerCode::QuotaExhausted => 429,
             RunnerCode::TotalTimeout
             | RunnerCode::BudgetExhausted
@@ -270,6 +276,7 @@ impl RunnerCode {
             RunnerCode::UnknownToolChoice => "name a tool of the request, or one that is granted",
             RunnerCode::DialectUnsupported => "call the API that it speaks, or name another model",
             RunnerCode::InvalidRequest => "correct the request and send it whole",
+            RunnerCode::WebsocketNotSupported => "send the same request with POST over HTTP",
             RunnerCode::ModelNotAllowed
             | RunnerCode::ModelMissing
             | RunnerCode::UpstreamError

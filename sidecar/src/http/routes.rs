@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use toolcrib_dialect::{Dialect, Edits, Request, models_body};
 use toolcrib_manifest::{Context, Mode, ProviderTools};
 use toolcrib_mediation::{
@@ -40,12 +40,18 @@ pub fn router(app: Arc<App>) -> Router {
     };
     let model = |dialect| ask(Operation::Answer, dialect);
     let count = ask(Operation::CountTokens, Dialect::AnthropicMessages);
-    Router::new()
-        .route("/v1/chat/completions", model(Dialect::OpenaiChat))
-        .route("/v1/messages", model(Dialect::AnthropicMessages))
-        .route("/v1/messages/count_tokens", count)
-        .route("/v1/responses", model(Dialect::OpenaiResponses))
-        .route("/v1/models", get(models))
+    // Some clients expect `/v1` in the base URL, others add it.
+    let mut router = Router::new();
+    for base in ["/v1", ""] {
+        let at = |path: &str| format!("{base}{path}");
+        router = router
+            .route(&at("/chat/completions"), model(Dialect::OpenaiChat))
+            .route(&at("/messages"), model(Dialect::AnthropicMessages))
+            .route(&at("/messages/count_tokens"), count.clone())
+            .route(&at("/responses"), model(Dialect::OpenaiResponses))
+            .route(&at("/models"), get(models));
+    }
+    router
         .route("/mcp", native::method_router())
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
@@ -85,9 +91,16 @@ async fn listed(app: &App, headers: &HeaderMap) -> Result<Vec<String>, RunnerErr
 }
 
 async fn not_found(request: HttpRequest) -> Response {
-    let message = unserved::message(request.uri().path(), request.headers());
-    let error = RunnerError::new(RunnerCode::NotFound, message);
-    response::error(dialect_of(request.headers()), &error)
+    let dialect = dialect_of(request.headers());
+    let error = unserved::error(request.uri().path(), request.headers());
+    let mut response = response::error(dialect, &error);
+    if error.code == RunnerCode::WebsocketNotSupported {
+        // The status requires the protocol's name.
+        let headers = response.headers_mut();
+        headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+    response
 }
 
 /// The dialect where the path does not say it: Anthropic's SDK always sends its version header.

@@ -4,6 +4,7 @@
 
 use http::HeaderMap;
 use http::header::UPGRADE;
+use toolcrib_mediation::{RunnerCode, RunnerError};
 
 const SERVED: &str = "the mediator serves POST /v1/chat/completions, /v1/messages, \
      /v1/messages/count_tokens and /v1/responses, GET /v1/models, and in native mode /mcp";
@@ -16,37 +17,40 @@ const NO_FILES: &str = "no files: all agents with the provider's key would share
 /// Paths of the providers' APIs by their beginning, with the reason for which they are not served.
 const REASONS: [(&str, &str); 8] = [
     (
-        "/v1/realtime",
+        "/realtime",
         "there is no realtime API here: the mediator reads each request and each answer as a whole",
     ),
     (
-        "/v1/conversations",
+        "/conversations",
         "a conversation that the provider stores would show the calls of granted tools: send the \
          whole conversation, or continue with `previous_response_id`",
     ),
     (
-        "/v1/responses/",
+        "/responses/",
         "a stored response is not read, changed or deleted through the mediator: continue it with \
          `previous_response_id`",
     ),
-    ("/v1/messages/batches", NO_BATCHES),
-    ("/v1/batches", NO_BATCHES),
-    ("/v1/files", NO_FILES),
-    ("/v1/uploads", NO_FILES),
-    ("/v1/containers", NO_FILES),
+    ("/messages/batches", NO_BATCHES),
+    ("/batches", NO_BATCHES),
+    ("/files", NO_FILES),
+    ("/uploads", NO_FILES),
+    ("/containers", NO_FILES),
 ];
 
-/// Returns the message for a request on a path, or with a method, that is not served.
-pub fn message(path: &str, headers: &HeaderMap) -> String {
+/// Returns the error for a request on a path, or with a method, that is not served.
+pub fn error(path: &str, headers: &HeaderMap) -> RunnerError {
     let upgrade = headers.get(UPGRADE).map(|value| value.as_bytes());
     if upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket")) {
-        return format!("no WebSocket: send the same request with POST over HTTP; {SERVED}");
+        let message = "the mediator reads each request and each answer, and opens no WebSocket";
+        return RunnerError::new(RunnerCode::WebsocketNotSupported, message);
     }
+    let path = path.strip_prefix("/v1").unwrap_or(path);
     let reason = REASONS.iter().find(|(begin, _)| path.starts_with(begin));
-    match reason {
+    let message = match reason {
         Some((_, reason)) => format!("{reason}; {SERVED}"),
         None => SERVED.to_owned(),
-    }
+    };
+    RunnerError::new(RunnerCode::NotFound, message)
 }
 
 #[cfg(test)]
@@ -58,23 +62,16 @@ mod tests {
         let none = HeaderMap::new();
         for (path, reason) in [
             ("/v1/realtime", "no realtime API"),
-            ("/v1/realtime/sessions", "no realtime API"),
+            ("/realtime/sessions", "no realtime API"),
             ("/v1/conversations/conv_1/items", "`previous_response_id`"),
             ("/v1/responses/resp_1", "a stored response is not read"),
             ("/v1/messages/batches", "no batches"),
             ("/v1/files/file_1/content", "no files"),
         ] {
-            let message = message(path, &none);
+            let message = error(path, &none).to_string();
             assert!(message.contains(reason), "{path}: {message}");
             assert!(message.contains("/v1/chat/completions"), "{message}");
         }
-        assert_eq!(message("/v1/engines", &none), SERVED);
-    }
-
-    #[test]
-    fn a_websocket_is_refused_by_name() {
-        let headers = HeaderMap::from_iter([(UPGRADE, "WebSocket".parse().unwrap())]);
-        let message = message("/v1/responses", &headers);
-        assert!(message.starts_with("no WebSocket"), "{message}");
+        assert_eq!(error("/v1/engines", &none).to_string(), SERVED);
     }
 }

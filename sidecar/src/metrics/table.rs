@@ -51,9 +51,9 @@ pub const DIALECTS: &[&str] = &[
     "mcp",
 ];
 /// The mediator's own statuses, and the usual ones of providers.
-pub const STATUSES: &[u16] = &[200, 400, 401, 403, 404, 429, 499, 500, 502, 503];
+pub const STATUSES: &[u16] = &[200, 400, 401, 403, 404, 426, 429, 499, 500, 502, 503];
 const STATUS_WORDS: &[&str] = &[
-    "200", "400", "401", "403", "404", "429", "499", "500", "502", "503",
+    "200", "400", "401", "403", "404", "426", "429", "499", "500", "502", "503",
 ];
 /// These series exist per tool from the start, so that an alert sees the first denial and the first
 /// call that its service does not answer; another failure adds its code.

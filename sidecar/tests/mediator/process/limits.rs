@@ -298,6 +298,28 @@ async fn the_error_for_an_unknown_path_lists_the_known_paths() {
 }
 
 #[tokio::test]
+async fn a_websocket_is_refused_at_once_and_paths_need_no_version() {
+    let world = World::start().await;
+    let request = world
+        .runner
+        .get(world.url("/v1/responses"))
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket");
+    let response = within("an answer", request.send()).await.unwrap();
+    assert_eq!(response.status(), 426);
+    assert_eq!(response.headers()["upgrade"], "HTTP/1.1");
+    let body = within("a body", response.json()).await.unwrap();
+    assert_eq!(Wire::CHAT.error_code(&body), "websocket_not_supported");
+
+    for path in ["/models", "/v1/models"] {
+        let request = world.runner.get(world.url(path));
+        let response = within("an answer", request.send()).await.unwrap();
+        // The token is asked for.
+        assert_eq!(response.status(), 401, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn draining_finishes_requests_closes_idle_connections_and_flushes_the_record() {
     for wire in Wire::all() {
         let world = World::speaking(wire).await;
