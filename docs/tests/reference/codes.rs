@@ -134,6 +134,10 @@ fn runner(code: RunnerCode) -> (&'static str, &'static str) {
             "with `identity: Pod` the pod's name has a dot, as identities of other namespaces' agents have",
             "give the pod a name without dots, or set `identity: Agent`",
         ),
+        RunnerCode::WebsocketNotSupported => (
+            "the program would open a WebSocket",
+            "`POST` over HTTP; most programs fall back by themselves",
+        ),
         RunnerCode::NotFound => (
             "the mediator does not serve this method and path; it serves the following paths",
             "`/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/v1/messages/count_tokens`, `/v1/models`",
