@@ -114,6 +114,42 @@ fn a_call_without_an_id_gets_a_unique_id() {
     }
 }
 
+/// Some runners keep a message with their own context at the end of each request.
+#[test]
+fn rounds_are_found_when_the_last_message_moves_to_the_end() {
+    let user = |text: &str| json!({"role": "user", "content": text});
+    for wire in Wire::all() {
+        let mut store = Continuity::new(1 << 20);
+        let mut history = vec![user("a")];
+        for number in 0..3 {
+            let ask = |context: &str, store: &Continuity| {
+                let body = [history.as_slice(), &[user(context)]].concat();
+                let body = wire.decode(&wire.body(&body, &["shell"]));
+                let mut config = config(body, policy());
+                config.history = store
+                    .history_edits(&config.request, &config.presented)
+                    .unwrap();
+                let own = [("shell", "{}")];
+                let ids = |kind: &str| format!("{kind}{number}_");
+                let replies = vec![
+                    calls(wire, &[LOOK], Some(&ids("managed"))),
+                    calls(wire, &own, Some(&ids("own"))),
+                ];
+                run(config, replies, |_| responded(200, "1"))
+            };
+            let results = |run: &support::Run| ids(run.bodies.last().unwrap()).1.len();
+            // Each request before had a managed call and one of the runner's.
+            let asked = ask("now", &store);
+            assert_eq!(results(&asked), 2 * number + 1, "{wire:?}");
+            // Rounds before another context are not those of this conversation.
+            assert_eq!(results(&ask("then", &store)), number + 1, "{wire:?}");
+            store.remember(asked.answer.hidden.clone().unwrap());
+            history.extend(wire.stored(&asked.body()));
+            history.push(wire.result(&format!("own{number}_0"), "ok"));
+        }
+    }
+}
+
 #[test]
 fn an_id_from_the_server_is_kept() {
     for wire in Wire::all() {

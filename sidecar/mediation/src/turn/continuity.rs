@@ -4,7 +4,7 @@
 //! rounds, and the reply after them as the runner stores it. So two conversations of one agent stay
 //! apart, and a retried request gets the same rounds again. A trimmed history gets none, and
 //! neither does a conversation that continues over another API, because the rounds are not items of
-//! that API.
+//! that API. A runner may move the last item of a request to the end of its next one.
 //!
 //! A runner may also name a response instead of repeating it (`previous_response_id`). Then the
 //! provider has the hidden rounds, and nothing is put back. Two kinds of answers have an id after
@@ -184,6 +184,7 @@ impl Continuity {
             .history()
             .map(|item| history_item(dialect, item))
             .collect::<Result<_, _>>()?;
+        let mut moved = MovedItem::of(request, &items);
         let mut chain = chain_of(request);
         let mut at = 0;
         while at < items.len() {
@@ -194,7 +195,17 @@ impl Continuity {
                 continue;
             }
             let reply = &items[at..at + own];
-            if let Some(hidden) = self.entry(&key(dialect, &chain.digest(), reply)) {
+            let exact = self.entry(&key(dialect, &chain.digest(), reply));
+            let hidden = exact.or_else(|| {
+                let is_known = || self.replies.contains_key(&key(dialect, &[], reply));
+                let last = moved
+                    .after(at + own)
+                    .filter(|_| is_known() && moved.spend())?;
+                let mut before = chain.clone();
+                push_item(last, &mut before);
+                self.entry(&key(dialect, &before.digest(), reply))
+            });
+            if let Some(hidden) = hidden {
                 found.push(Insertion {
                     before: at,
                     items: presented_items(dialect, &hidden.items, presented)?,
@@ -328,6 +339,38 @@ impl HiddenRounds {
         let point = self.continuation.as_ref();
         let continuation = point.map_or(0, ContinuationPoint::size);
         self.key.len() + self.reply.len() + named + items + continuation
+    }
+}
+
+/// The last item of a request, if a runner may have moved it: some runners keep a message with their
+/// own context at the end of each request. It is then after replies that it was before.
+struct MovedItem<'a> {
+    items: &'a [HistoryItem],
+    size: usize,
+    /// Bytes that may be hashed for this. At most those of the request, so the work stays linear.
+    budget: usize,
+}
+
+impl<'a> MovedItem<'a> {
+    fn of(request: &Request, items: &'a [HistoryItem]) -> Self {
+        Self {
+            items,
+            size: request.history().last().map_or(0, str::len),
+            budget: request.as_text().len(),
+        }
+    }
+
+    /// Returns the item if it is a message of the user at this index or later.
+    fn after(&self, index: usize) -> Option<&'a HistoryItem> {
+        let last = self.items.last().filter(|_| self.items.len() > index);
+        last.filter(|item| item.role == "user")
+    }
+
+    /// Returns true if the budget allows another hash of the item, and takes it from the budget.
+    fn spend(&mut self) -> bool {
+        let left = self.budget.checked_sub(self.size);
+        self.budget = left.unwrap_or_default();
+        left.is_some()
     }
 }
 
