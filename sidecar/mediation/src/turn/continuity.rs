@@ -449,11 +449,19 @@ fn push_item(item: &HistoryItem, parts: &mut Parts) {
                 id,
                 name,
                 arguments,
-            } => write(b'c', &[id, name, arguments]),
-            HistoryPart::Result { call_id, content } => write(b'o', &[call_id, content]),
+            } => write(b'c', &[&plain_id(id), name, arguments]),
+            HistoryPart::Result { call_id, content } => {
+                write(b'o', &[&plain_id(call_id), content]);
+            }
             HistoryPart::Other(json) => write(b'x', &[json]),
         }
     }
+}
+
+/// Returns the letters and digits of a call's id. Some runners drop the others, which not every
+/// provider accepts.
+fn plain_id(id: &str) -> String {
+    id.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
 #[cfg(test)]
