@@ -295,3 +295,24 @@ fn usage_of_a_broken_reply_is_counted_once() {
         assert_eq!(answer.record.usage.prompt_tokens, 20);
     }
 }
+
+#[test]
+fn a_response_that_failed_is_an_error_in_the_record() {
+    let wire = Wire(Dialect::OpenaiResponses);
+    let failed = json!({"id": "resp_1", "object": "response", "status": "failed", "output": [],
+        "error": {"code": "server_error", "message": "it broke"}});
+    let failed = Reply::decode(wire.0, failed.to_string().into_bytes()).unwrap();
+    for way in WAYS {
+        let mut config = config(asked(wire, way), policy());
+        if way == Way::Live {
+            config.streaming = Streaming::Live;
+        }
+        let run = support::run(config, vec![failed.clone()], |_| responded(200, "1"));
+        let record = &run.answer.record;
+        assert_eq!(record.status, RecordStatus::Error, "{way:?}");
+        assert_eq!(record.error, Some("upstream_error"), "{way:?}");
+        // The runner reads the provider's own error.
+        let sent = String::from_utf8(run.sent).unwrap();
+        assert!(sent.contains("it broke"), "{way:?} {sent}");
+    }
+}

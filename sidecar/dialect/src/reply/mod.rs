@@ -80,6 +80,12 @@ impl Reply {
         self.view.finish.as_deref()
     }
 
+    /// Returns true if the reply says that the provider could not finish it (the Responses API's
+    /// status `failed`).
+    pub fn has_failed(&self) -> bool {
+        self.dialect == Dialect::OpenaiResponses && self.finish() == Some("failed")
+    }
+
     pub fn usage(&self) -> Usage {
         self.view.usage
     }

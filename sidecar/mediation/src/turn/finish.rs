@@ -46,7 +46,11 @@ impl Turn {
             error: None,
             after_calls: false,
         };
-        self.end(Some(response), RecordStatus::Ok, None, hidden)
+        let (status, error) = match reply.has_failed() {
+            false => (RecordStatus::Ok, None),
+            true => (RecordStatus::Error, Some(RunnerCode::UpstreamError.name())),
+        };
+        self.end(Some(response), status, error, hidden)
     }
 
     /// A terminal tool has done its work: answers without text, except for text that the runner has
