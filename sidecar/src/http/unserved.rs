@@ -14,7 +14,7 @@ const NO_BATCHES: &str =
 const NO_FILES: &str = "no files: all agents with the provider's key would share them; put the \
      content into the request";
 
-/// Paths of the providers' APIs by their beginning, with the reason for which they are not served.
+/// Beginnings of paths of the providers' APIs, without `/v1`, and why the mediator does not serve them.
 const REASONS: [(&str, &str); 8] = [
     (
         "/realtime",

@@ -74,6 +74,9 @@ impl Turn {
         adds: Adds,
     ) -> Result<Option<HiddenRounds>, DialectError> {
         let items = std::mem::take(&mut self.hidden);
+        if items.is_empty() {
+            return Ok(None);
+        }
         let stored = stored_items(&self.request, reply)?;
         let point = self.continuation(reply, adds)?;
         match self.live.as_ref().filter(|live| live.has_sent_hidden()) {
@@ -95,6 +98,9 @@ impl Turn {
         reply: &Reply,
         adds: Adds,
     ) -> Result<Option<ContinuationPoint>, DialectError> {
+        if !self.request.can_be_continued() {
+            return Ok(None);
+        }
         let shown = match &self.live {
             None => reply.response_id(),
             Some(live) => live.answer()?.response_id(),
@@ -102,9 +108,6 @@ impl Turn {
         let (Some(shown), Some(last)) = (shown, reply.response_id()) else {
             return Ok(None);
         };
-        if !self.request.can_be_continued() {
-            return Ok(None);
-        }
         let (previous, items) = match adds {
             Adds::Words if shown == last => return Ok(None),
             Adds::Words => (Some(last), Vec::new()),
