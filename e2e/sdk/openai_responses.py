@@ -147,7 +147,7 @@ def continued_by_id():
             second = ask_for(more, tools=[CLOCK], previous_response_id=first.id)
             market, clock = second.output_text.split("\n")
             assert is_market(market) and clock == "half past nine", second
-            assert second.previous_response_id in (first.id, None), second
+            assert second.previous_response_id == first.id, second
             # A turn with hidden rounds after a response that is continued itself.
             third = ask_for("market", previous_response_id=second.id)
             assert is_market(third.output_text), third

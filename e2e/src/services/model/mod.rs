@@ -12,9 +12,9 @@
 //! - `record`: the bounded memory of requests;
 //! - `routes`: the HTTP surface.
 //!
-//! Invariant: a reply depends on the script, the request and the response that the request continues,
-//! except for steps that a script limits with `times`. Every route, the control routes too, requires the API key, so a runner
-//! without the key learns nothing here.
+//! Invariant: a reply depends on the script, the request and the response that the request
+//! continues, except for steps that a script limits with `times`. Every route, the control routes
+//! too, requires the API key, so a runner without the key learns nothing here.
 
 mod conversation;
 mod record;

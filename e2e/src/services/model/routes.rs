@@ -311,6 +311,7 @@ fn decide(model: &ModelState, dialect: Dialect, body: &[u8]) -> Outcome {
                 calls,
                 finish: reply.finish.clone(),
                 usage: reply.usage,
+                previous_response_id: request["previous_response_id"].as_str().map(str::to_owned),
                 usage_in_stream: request["stream_options"]["include_usage"] == json!(true),
             };
             if dialect == Dialect::Responses && damage == Damage::None {

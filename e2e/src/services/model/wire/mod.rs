@@ -23,6 +23,8 @@ pub struct ModelReply {
     pub calls: Vec<Call>,
     pub finish: Option<String>,
     pub usage: UsageSpec,
+    /// Of the request; the Responses API repeats it.
+    pub previous_response_id: Option<String>,
     /// Set by OpenAI's `stream_options.include_usage`.
     pub usage_in_stream: bool,
 }

@@ -157,6 +157,7 @@ fn response(answer: &ModelReply, status: &str, output: Value, usage: Value) -> V
         "model": answer.model,
         "output": output,
         "parallel_tool_calls": true,
+        "previous_response_id": answer.previous_response_id,
         "tool_choice": "auto",
         "tools": [],
         "metadata": {},
