@@ -28,7 +28,7 @@ use serde_json::Value;
 use toolcrib_e2e::packages;
 use toolcrib_e2e::services::model::Script;
 
-use machine::{DEADLINE, Laptop, example_files, lines, repository, stderr, stdout};
+use machine::{DEADLINE, Laptop, example_files, free_addresses, lines, repository, stderr, stdout};
 
 /// LiteLLM reads its Python files for up to two minutes at its first start.
 const START: Duration = Duration::from_secs(300);
@@ -91,12 +91,12 @@ impl Drop for Server {
 }
 
 /// Passes bytes on, and counts connections.
-struct Forwarder {
+struct CountingProxy {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
 }
 
-impl Forwarder {
+impl CountingProxy {
     /// The thread ends with the test's process.
     fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -244,10 +244,10 @@ fn succeeded(output: &Output, case: &str) {
 }
 
 /// Runs the cases that all servers pass, and returns the number of connections to the server.
-fn check_answers(laptop: &Laptop, forwarder: &Forwarder, provider: Provider<'_>) {
+fn check_answers(laptop: &Laptop, proxy: &CountingProxy, provider: Provider<'_>) {
     for (case, calls) in [("texts", CALLS_OF_TEXTS), ("own", CALLS_OF_OWN)] {
         let before = laptop.desk_log().len();
-        forwarder.connections();
+        proxy.connections();
         let turns = Run::new(laptop, provider, case).check(case);
         assert!(turns.iter().all(|it| it["status"] == "ok"), "{turns:#?}");
         assert_eq!(laptop.desk_log().len() - before, calls, "{case}");
@@ -255,7 +255,7 @@ fn check_answers(laptop: &Laptop, forwarder: &Forwarder, provider: Provider<'_>)
             "{case}, {:?}: {} requests, {} connections to the server",
             provider.streaming,
             turns.len(),
-            forwarder.connections()
+            proxy.connections()
         );
     }
 }
@@ -280,8 +280,8 @@ fn litellm_is_a_provider_over_tls() {
     let (authority, other) = (Authority::new("right"), Authority::new("wrong"));
     let work = tempfile::tempdir().unwrap();
     let mut server = litellm(&laptop, &authority, work.path());
-    let forwarder = Forwarder::start(server.address);
-    let url = format!("https://{}", forwarder.address);
+    let proxy = CountingProxy::start(server.address);
+    let url = format!("https://{}", proxy.address);
     let buffered = Provider {
         url: &url,
         key: KEY,
@@ -293,7 +293,7 @@ fn litellm_is_a_provider_over_tls() {
         ..buffered
     };
     for provider in [buffered, live] {
-        check_answers(&laptop, &forwarder, provider);
+        check_answers(&laptop, &proxy, provider);
         Run::new(&laptop, provider, "errors").check("errors");
     }
     let wrong_key = Provider {
@@ -325,7 +325,7 @@ fn aimock_is_a_provider() {
     let laptop = Laptop::start(Script::parse("steps: []").unwrap());
     let work = tempfile::tempdir().unwrap();
     let modules = packages::node_modules("../providers/npm").unwrap();
-    let address = free_address();
+    let [address] = free_addresses();
     let mut command = Command::new("node");
     command
         .arg(modules.join("@copilotkit/aimock/dist/cli.js"))
@@ -335,8 +335,8 @@ fn aimock_is_a_provider() {
         .arg(folder().join("aimock.json"))
         .env("AIMOCK_API_KEYS", KEY);
     let server = Server::start(&mut command, address, work.path().join("log"));
-    let forwarder = Forwarder::start(server.address);
-    let url = format!("http://{}", forwarder.address);
+    let proxy = CountingProxy::start(server.address);
+    let url = format!("http://{}", proxy.address);
     let authority = Authority::new("unused");
     for streaming in [Streaming::Buffered, Streaming::Live] {
         let provider = Provider {
@@ -345,7 +345,7 @@ fn aimock_is_a_provider() {
             authority: &authority.pem,
             streaming,
         };
-        check_answers(&laptop, &forwarder, provider);
+        check_answers(&laptop, &proxy, provider);
     }
 }
 
@@ -354,7 +354,7 @@ fn litellm(laptop: &Laptop, authority: &Authority, work: &Path) -> Server {
     fs::write(&certificate, &authority.certificate).unwrap();
     fs::write(&key, &authority.key).unwrap();
     fs::create_dir(&home).unwrap();
-    let address = free_address();
+    let [address] = free_addresses();
     let model = laptop.model_address();
     let mut command = Command::new(python().with_file_name("litellm"));
     // No variable of this process may reach the server: it may hold an address or a key.
@@ -376,12 +376,6 @@ fn litellm(laptop: &Laptop, authority: &Authority, work: &Path) -> Server {
         .arg("--ssl_keyfile_path")
         .arg(key);
     Server::start(&mut command, address, work.join("log"))
-}
-
-/// An address of loopback where nobody listens now.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap()
 }
 
 fn python() -> PathBuf {

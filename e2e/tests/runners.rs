@@ -18,7 +18,7 @@ use std::{
     process::Output,
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolcrib_e2e::packages;
 use toolcrib_e2e::services::model::Script;
@@ -86,7 +86,7 @@ struct Setup {
     fails: BTreeMap<Case, String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Case {
     /// A streamed text.
@@ -118,14 +118,8 @@ impl fmt::Display for Case {
 impl Case {
     /// Its key in `cases.yaml`.
     fn key(self) -> String {
-        let mut key = String::new();
-        for (index, letter) in format!("{self:?}").char_indices() {
-            if letter.is_ascii_uppercase() && index > 0 {
-                key.push('_');
-            }
-            key.push(letter.to_ascii_lowercase());
-        }
-        key
+        let key = serde_json::to_value(self).unwrap();
+        key.as_str().unwrap().to_string()
     }
 
     /// Checks a run; the error says what is missing.
@@ -300,24 +294,21 @@ fn unwrapped(text: &str) -> String {
 
 impl Runner {
     fn version(&self) -> String {
-        let (file, pinned) = match (&self.npm, &self.python) {
-            (Some(npm), None) => (folder().join("npm").join(npm).join("package.json"), None),
-            (None, Some(list)) => (folder().join(list), Some(())),
-            (Some(_), Some(_)) | (None, None) => panic!("{}: npm or python", self.name),
-        };
-        let text = fs::read_to_string(file).unwrap();
-        let found = match pinned {
-            None => {
-                let package: Value = serde_json::from_str(&text).unwrap();
-                package["dependencies"][&self.package]
-                    .as_str()
-                    .map(str::to_string)
+        let found = match (&self.npm, &self.python) {
+            (Some(npm), None) => {
+                let file = folder().join("npm").join(npm).join("package.json");
+                let package: Value =
+                    serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+                let pinned = package["dependencies"][&self.package].as_str();
+                pinned.map(str::to_string)
             }
-            Some(()) => {
+            (None, Some(list)) => {
                 let start = format!("{}==", self.package);
-                text.lines()
-                    .find_map(|line| line.strip_prefix(&start).map(str::to_string))
+                let text = fs::read_to_string(folder().join(list)).unwrap();
+                let mut lines = text.lines();
+                lines.find_map(|line| line.strip_prefix(&start).map(str::to_string))
             }
+            (Some(_), Some(_)) | (None, None) => panic!("{}: npm or python", self.name),
         };
         found.unwrap_or_else(|| panic!("{} does not pin {}", self.name, self.package))
     }
@@ -488,9 +479,7 @@ fn text(path: &Path) -> &str {
 
 fn read<T: for<'de> Deserialize<'de>>(name: &str) -> T {
     let text = fs::read_to_string(folder().join(name)).unwrap();
-    let mut value: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
-    value.apply_merge().unwrap();
-    serde_json::from_value(serde_json::to_value(value).unwrap()).unwrap()
+    serde_yaml::from_str(&text).unwrap()
 }
 
 fn selected() -> Vec<Runner> {

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::unix::fs::symlink,
     path::Path,
     process::{Child, Command, Stdio},
@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::machine::{DEADLINE, Laptop, POLL, built};
+use crate::machine::{DEADLINE, Laptop, POLL, built, free_addresses};
 
 const RUNNER: &str = "analyst:laptop-0c7a51e2";
 
@@ -128,7 +128,7 @@ impl Mediator {
         let config = files.path().join("config");
         fs::create_dir(&config).unwrap();
         write(&config, 1, version);
-        let (address, admin) = free_addresses();
+        let [address, admin] = free_addresses();
         let child = Command::new(built("toolcrib-sidecar"))
             .env_clear()
             .arg("--config-dir")
@@ -281,13 +281,6 @@ fn ask(
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     let body = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"));
     Ok((status, body))
-}
-
-/// Returns two different addresses: both listeners live until both are chosen.
-fn free_addresses() -> (SocketAddr, SocketAddr) {
-    let listen = || TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let (first, second) = (listen(), listen());
-    (first.local_addr().unwrap(), second.local_addr().unwrap())
 }
 
 fn sha256(text: &str) -> String {
