@@ -44,7 +44,9 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        let mut text = [0; 64];
+        hex::encode_to_slice(self.0, &mut text).map_err(|_| fmt::Error)?;
+        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 
