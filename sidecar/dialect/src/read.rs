@@ -119,12 +119,39 @@ pub(crate) fn text_of(raw: &str, key: &str) -> Option<String> {
     object.get(raw, key).and_then(json::string)
 }
 
-/// Returns the value of a number member, or 0.
-pub(crate) fn count_of(raw: &str, key: &str) -> u64 {
-    Object::scan(raw)
-        .ok()
-        .and_then(|object| object.get(raw, key)?.parse().ok())
-        .unwrap_or(0)
+/// The number members of an object, which is scanned once. A value that is no object has none.
+pub(crate) struct Counts<'t> {
+    raw: &'t str,
+    fields: Option<Object>,
+}
+
+impl<'t> Counts<'t> {
+    pub(crate) fn of(raw: &'t str) -> Self {
+        Self {
+            raw,
+            fields: Object::scan(raw).ok(),
+        }
+    }
+
+    /// Returns the value of a number member, or 0.
+    pub(crate) fn get(&self, key: &str) -> u64 {
+        self.text(key).and_then(|it| it.parse().ok()).unwrap_or(0)
+    }
+
+    /// Returns the counts of a member.
+    pub(crate) fn within(&self, key: &str) -> Counts<'t> {
+        match self.text(key) {
+            Some(raw) => Counts::of(raw),
+            None => Counts {
+                raw: "",
+                fields: None,
+            },
+        }
+    }
+
+    fn text(&self, key: &str) -> Option<&'t str> {
+        self.fields.as_ref()?.get(self.raw, key)
+    }
 }
 
 /// Returns a part in canonical form, without `cache_control`, which runners add and move.

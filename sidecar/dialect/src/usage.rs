@@ -1,7 +1,7 @@
 //! Token counts: read from a reply, and replaced by the turn's sums.
 
 use crate::DialectError;
-use crate::read::{count_of, present, scan_object, with_members};
+use crate::read::{Counts, present, scan_object, with_members};
 
 /// Tokens of one reply or, summed, of a turn; every count means the same in each dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,12 +56,14 @@ const REASONING: &str = "reasoning_tokens";
 
 impl Names {
     pub(crate) fn read(&self, raw: &str) -> Usage {
+        let counts = Counts::of(raw);
+        let of_prompt = counts.within(self.prompt_details);
         Usage {
-            prompt_tokens: count_of(raw, self.prompt),
-            completion_tokens: count_of(raw, self.completion),
-            cache_read_tokens: detail(raw, self.prompt_details, CACHED),
-            cache_write_tokens: detail(raw, self.prompt_details, WRITTEN),
-            reasoning_tokens: detail(raw, self.completion_details, REASONING),
+            prompt_tokens: counts.get(self.prompt),
+            completion_tokens: counts.get(self.completion),
+            cache_read_tokens: of_prompt.get(CACHED),
+            cache_write_tokens: of_prompt.get(WRITTEN),
+            reasoning_tokens: counts.within(self.completion_details).get(REASONING),
         }
     }
 
@@ -87,14 +89,6 @@ impl Names {
         let reasoning = [(REASONING, usage.reasoning_tokens)];
         with_details(&raw, self.completion_details, &reasoning)
     }
-}
-
-/// Returns the count `key` of the member `of`, or 0.
-pub(crate) fn detail(raw: &str, of: &str, key: &str) -> u64 {
-    scan_object(raw, "usage")
-        .ok()
-        .and_then(|fields| fields.get(raw, of).map(|details| count_of(details, key)))
-        .unwrap_or_default()
 }
 
 /// Returns the usage object with `counts` set in its member `of`. A zero is set only in place of an

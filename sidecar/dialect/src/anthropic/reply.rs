@@ -2,9 +2,8 @@
 
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
-    count_of, hide_what_leads_to_hidden, scan_array, scan_object, text_of, with_members,
+    Counts, hide_what_leads_to_hidden, scan_array, scan_object, text_of, with_members,
 };
-use crate::usage::detail;
 use crate::view::ReplyView;
 use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
@@ -171,15 +170,16 @@ pub(super) const CACHE_WRITE: &str = "cache_creation_input_tokens";
 
 /// Reads a usage object, whose `input_tokens` do not include cached tokens.
 pub(super) fn usage(raw: &str) -> Usage {
-    let (cache_read_tokens, cache_write_tokens) =
-        (count_of(raw, CACHE_READ), count_of(raw, CACHE_WRITE));
+    let counts = Counts::of(raw);
+    let (cache_read_tokens, cache_write_tokens) = (counts.get(CACHE_READ), counts.get(CACHE_WRITE));
     Usage {
-        prompt_tokens: count_of(raw, "input_tokens")
+        prompt_tokens: counts
+            .get("input_tokens")
             .saturating_add(cache_read_tokens)
             .saturating_add(cache_write_tokens),
-        completion_tokens: count_of(raw, "output_tokens"),
+        completion_tokens: counts.get("output_tokens"),
         cache_read_tokens,
         cache_write_tokens,
-        reasoning_tokens: detail(raw, DETAILS, THINKING),
+        reasoning_tokens: counts.within(DETAILS).get(THINKING),
     }
 }

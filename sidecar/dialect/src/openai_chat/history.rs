@@ -25,7 +25,7 @@ pub(crate) fn read(item: &str) -> Result<HistoryItem, DialectError> {
                     .get(item, key)
                     .and_then(json::string)
                     .unwrap_or_default(),
-                content: reply::content(item)?.unwrap_or_default(),
+                content: reply::content(item, &fields)?.unwrap_or_default(),
             });
         }
         _ => {

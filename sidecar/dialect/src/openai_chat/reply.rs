@@ -20,9 +20,10 @@ pub(crate) fn view(text: &str) -> Result<ReplyView, DialectError> {
     let message = fields
         .get(choice, "message")
         .ok_or(DialectError::Missing("choices[0].message"))?;
+    let parts = scan_object(message, "message")?;
     Ok(ReplyView {
-        calls: calls(message)?,
-        content: content(message)?,
+        calls: calls_of(message, &parts)?,
+        content: content(message, &parts)?,
         finish: fields.get(choice, "finish_reason").and_then(json::string),
         usage: body.get(text, "usage").map(usage).unwrap_or_default(),
         choices: choices.items.len(),
@@ -139,8 +140,7 @@ fn function(
 }
 
 /// Returns the message's text. Several text parts are joined.
-pub(super) fn content(message: &str) -> Result<Option<String>, DialectError> {
-    let fields = scan_object(message, "message")?;
+pub(super) fn content(message: &str, fields: &Object) -> Result<Option<String>, DialectError> {
     let Some(raw) = fields
         .get(message, "content")
         .filter(|raw| !json::is_null(raw))

@@ -4,6 +4,9 @@ pub mod fields;
 pub mod provider_tools;
 
 use std::ops::Range;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use self::fields::REFUSED;
 use crate::edits::{DeclaredTools, Edits, ToolDeclaration};
@@ -20,6 +23,13 @@ pub struct Request {
     fields: Object,
     history: Vec<Range<usize>>,
     view: RequestView,
+}
+
+/// A body that is no valid request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndecodedRequest {
+    pub error: DialectError,
+    pub body: Vec<u8>,
 }
 
 impl DeclaredTools {
@@ -43,11 +53,38 @@ impl Request {
     /// Decodes a body. Errors: not UTF-8, not JSON, a field of a wrong type, a repeated or
     /// ambiguous field, a field that could bypass policy.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
-        let text = String::from_utf8(body).map_err(|_| DialectError::NotUtf8)?;
+        Self::decode_or_return(dialect, body).map_err(|it| it.error)
+    }
+
+    /// Decodes like [`Request::decode`]; an error has the body.
+    pub fn decode_or_return(dialect: Dialect, body: Vec<u8>) -> Result<Self, UndecodedRequest> {
+        let text = String::from_utf8(body).map_err(|error| UndecodedRequest {
+            error: DialectError::NotUtf8,
+            body: error.into_bytes(),
+        })?;
+        match Self::scan(dialect, &text) {
+            Ok((fields, history, view)) => Ok(Self {
+                dialect,
+                text,
+                fields,
+                history,
+                view,
+            }),
+            Err(error) => Err(UndecodedRequest {
+                error,
+                body: text.into_bytes(),
+            }),
+        }
+    }
+
+    fn scan(
+        dialect: Dialect,
+        text: &str,
+    ) -> Result<(Object, Vec<Range<usize>>, RequestView), DialectError> {
         // The history is most of a body, so one pass finds the top-level fields and the history's
         // items.
-        let (fields, items) = Object::scan_into(&text, history_field(dialect))?;
-        fields::unambiguous(&text, &fields)?;
+        let (fields, items) = Object::scan_into(text, history_field(dialect))?;
+        fields::unambiguous(text, &fields)?;
         if let Some(member) = fields
             .members
             .iter()
@@ -55,24 +92,17 @@ impl Request {
         {
             return Err(DialectError::FieldRefused(member.key.to_string()));
         }
-        let history = history(dialect, &text, &fields, items)?;
+        let history = history(dialect, text, &fields, items)?;
         let view = match dialect {
-            Dialect::OpenaiChat => openai_chat::request::view(&text, &fields),
-            Dialect::AnthropicMessages => anthropic::request::view(&text, &fields),
-            Dialect::OpenaiResponses => responses::request::view(&text, &fields),
+            Dialect::OpenaiChat => openai_chat::request::view(text, &fields),
+            Dialect::AnthropicMessages => anthropic::request::view(text, &fields),
+            Dialect::OpenaiResponses => responses::request::view(text, &fields),
         }?;
-        let request = Self {
-            dialect,
-            text,
-            fields,
-            history,
-            view,
-        };
-        request.optional("model", MODEL, |raw| {
+        optional(text, &fields, "model", MODEL, |raw| {
             json::string(raw).filter(|model| model.len() <= MAX_MODEL)
         })?;
-        request.optional("stream", "true or false", flag)?;
-        Ok(request)
+        optional(text, &fields, "stream", "true or false", flag)?;
+        Ok((fields, history, view))
     }
 
     pub fn dialect(&self) -> Dialect {
@@ -192,7 +222,10 @@ impl Request {
 /// is written with escapes.
 pub fn may_be_reply(dialect: Dialect, item: &str) -> bool {
     match dialect {
-        Dialect::OpenaiChat | Dialect::AnthropicMessages => item.contains("assistant"),
+        Dialect::OpenaiChat | Dialect::AnthropicMessages => {
+            static ROLE: LazyLock<Finder> = LazyLock::new(|| Finder::new("assistant"));
+            ROLE.find(item.as_bytes()).is_some()
+        }
         // In this dialect, calls are items without a role.
         Dialect::OpenaiResponses => true,
     }
