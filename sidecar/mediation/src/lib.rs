@@ -36,7 +36,7 @@
 //! let request = Request::decode(Dialect::OpenaiChat, body).map_err(RunnerError::from)?;
 //! let presented = PresentedTools::new(&authority, &request, clock());
 //! let (mut turn, mut effects) = Turn::start(TurnConfig {
-//!     request,
+//!     request: Arc::new(request),
 //!     presented,
 //!     policy: Policy::default(),
 //!     streaming: Streaming::Buffered,

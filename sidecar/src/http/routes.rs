@@ -8,7 +8,7 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
-use toolcrib_dialect::{Dialect, Edits, Request, models_body};
+use toolcrib_dialect::{Dialect, Edits, Request, UndecodedRequest, models_body};
 use toolcrib_manifest::{Context, Mode, ProviderTools};
 use toolcrib_mediation::{
     PresentedTools, RunnerCode, RunnerError, Turn, TurnConfig, fabricated_calls, first_edits,
@@ -22,7 +22,7 @@ use crate::history::{Bodies, Body, RecordBody};
 use crate::native;
 use crate::outbound::model::{Operation, headers, policy};
 use crate::request::admission::{admit, enter, let_in, log_unauthenticated, read_body, recordable};
-use crate::request::prepare::{ModelRequest, prepare};
+use crate::request::prepare::{ModelRequest, SentBody, prepare};
 use crate::request::record::{self, RequestEnd};
 use crate::request::response;
 use crate::request::room::{BodyRoom, overloaded};
@@ -139,7 +139,7 @@ async fn serve(
         model: None,
         tools_count: 0,
         waited_for_feeds: Duration::ZERO,
-        body: RecordBody::default(),
+        body: SentBody::default(),
     };
     let begun = match begin(&app, &now, &mut model_request, request).await {
         Ok(begun) => begun,
@@ -151,7 +151,7 @@ async fn serve(
                 http_status: error.status(),
                 served_by: None,
                 bodies: Bodies {
-                    request: Body::Kept(&model_request.body),
+                    request: model_request.body.recorded(),
                     response: Body::Bytes(&response),
                 },
                 connection: None,
@@ -165,10 +165,15 @@ async fn serve(
     // The task is not awaited here: draining waits for the permits that it holds.
     match begun {
         RequestPlan::Pass(passage) => {
-            tokio::spawn(passthrough::pass(app, model_request, *passage, to_runner));
+            tokio::spawn(Box::pin(passthrough::pass(
+                app,
+                Arc::new(model_request),
+                passage,
+                to_runner,
+            )));
         }
         RequestPlan::Turn(turn, effects) => {
-            tokio::spawn(Drive::new(app, model_request, *turn, to_runner).run(effects));
+            tokio::spawn(Drive::new(app, Arc::new(model_request), turn, to_runner).run(effects));
         }
     }
     response::response(from_task, dialect).await
@@ -194,9 +199,18 @@ async fn begin(
     let limit = app.settings.limits.body;
     let (mut body, caller) = (Vec::new(), &mut model_request.caller);
     let read = read_body(app, &head.headers, from, limit, &mut body, caller).await;
-    model_request.body = RecordBody::of(&body);
-    read?;
-    let request = Request::decode(model_request.dialect, body)?;
+    if let Err(error) = read {
+        model_request.body = SentBody::Bytes(RecordBody::of(&body));
+        return Err(error);
+    }
+    let request = match Request::decode_or_return(model_request.dialect, body) {
+        Ok(request) => Arc::new(request),
+        Err(UndecodedRequest { error, body }) => {
+            model_request.body = SentBody::Bytes(RecordBody::of(&body));
+            return Err(error.into());
+        }
+    };
+    model_request.body = SentBody::of(&request);
     model_request.model = request.model();
     // Refuses a model that no provider may serve before any tool is presented.
     policy::candidates(
@@ -254,10 +268,13 @@ async fn begin(
         let passage = Passage {
             streamed: request.stream(),
             declared: passthrough::declared(&request),
-            request: kept_once(model_request, request),
             prepared,
             room,
         };
+        drop(request);
+        if !model_request.body.is_whole() {
+            model_request.caller.body.release();
+        }
         return Ok(RequestPlan::Pass(Box::new(passage)));
     }
     model_request.tools_count = presented.len();
@@ -276,22 +293,7 @@ async fn begin(
         prompt: prompt(model_request),
         context,
     })?;
-    if model_request.body.whole().is_some() {
-        model_request.body = RecordBody::default();
-    }
     Ok(RequestPlan::Turn(Box::new(turn), effects))
-}
-
-/// Keeps a body for the record once: a short one in the request, a long one as its two ends. The
-/// bytes that are sent are a copy.
-fn kept_once(model_request: &mut ModelRequest, request: Request) -> Option<Request> {
-    if model_request.body.whole().is_some() {
-        model_request.body = RecordBody::default();
-        return Some(request);
-    }
-    drop(request);
-    model_request.caller.body.release();
-    None
 }
 
 /// The tools document, if the agent gets it with each request.

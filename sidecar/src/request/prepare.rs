@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use toolcrib_dialect::Dialect;
+use toolcrib_dialect::{Dialect, Request};
 use toolcrib_manifest::Provider;
 use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use crate::app::budgets::{BudgetStore, TokenCharge};
 use crate::config::{EffectiveConfig, Unavailable, Version};
-use crate::history::{Body, RecordBody};
+use crate::history::Body;
+use crate::history::body::{MAX_BODY, RecordBody};
 use crate::outbound::model::{Candidate, CandidateRequest, Operation, PolicyError, candidates};
 use crate::request::caller::Caller;
 use crate::request::room::BodyRoom;
@@ -32,16 +33,45 @@ pub struct ModelRequest {
     pub waited_for_feeds: Duration,
     /// Codes of the interventions that were made before the turn began.
     pub interventions: Vec<&'static str>,
-    /// The runner's body for the record, if it is kept nowhere else.
-    pub body: RecordBody,
+    pub body: SentBody,
 }
 
-impl ModelRequest {
-    /// The runner's body for the record. `text` is the body, if it is still in memory.
-    pub fn recorded_body<'a>(&'a self, text: Option<&'a str>) -> Body<'a> {
-        match text {
-            Some(text) if self.body.is_empty() => Body::Json(text),
-            Some(_) | None => Body::Kept(&self.body),
+/// The runner's body for the record, without a copy of a short one.
+#[derive(Debug)]
+pub enum SentBody {
+    /// A request that was decoded and is not longer than a line of the record has it.
+    Request(Arc<Request>),
+    /// Other bytes; of many, the two ends.
+    Bytes(RecordBody),
+}
+
+impl Default for SentBody {
+    fn default() -> Self {
+        Self::Bytes(RecordBody::default())
+    }
+}
+
+impl SentBody {
+    pub fn of(request: &Arc<Request>) -> Self {
+        let text = request.as_text();
+        match text.len() {
+            ..=MAX_BODY => Self::Request(request.clone()),
+            _ => Self::Bytes(RecordBody::of(text.as_bytes())),
+        }
+    }
+
+    /// False if only the two ends are in memory.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            SentBody::Request(_) => true,
+            SentBody::Bytes(kept) => kept.whole().is_some(),
+        }
+    }
+
+    pub fn recorded(&self) -> Body<'_> {
+        match self {
+            SentBody::Request(request) => Body::Json(request.as_text()),
+            SentBody::Bytes(kept) => Body::Kept(kept),
         }
     }
 }

@@ -75,7 +75,7 @@ struct ServedBy {
 pub struct Drive {
     app: Arc<App>,
     request: Arc<ModelRequest>,
-    turn: Turn,
+    turn: Box<Turn>,
     to_runner: mpsc::Sender<ResponsePart>,
     head_sent: bool,
     /// Parts that the connection has not taken yet. The model's stream is not read while there are
@@ -102,19 +102,20 @@ pub struct Drive {
 }
 
 impl Drive {
+    /// On the heap: this is large, and tasks are moved.
     pub fn new(
         app: Arc<App>,
-        request: ModelRequest,
-        turn: Turn,
+        request: Arc<ModelRequest>,
+        turn: Box<Turn>,
         to_runner: mpsc::Sender<ResponsePart>,
-    ) -> Self {
+    ) -> Box<Self> {
         let started = request.caller.started;
         let waits = ApprovalWaits::of_turn(started, turn.request().stream());
-        Self {
+        Box::new(Self {
             room: BodyRoom::new(app.bodies.clone()),
             waits: Arc::new(waits),
             app,
-            request: Arc::new(request),
+            request,
             turn,
             to_runner,
             head_sent: false,
@@ -128,11 +129,11 @@ impl Drive {
             awaited: Arc::default(),
             connection: None,
             waited: Duration::ZERO,
-        }
+        })
     }
 
     /// Runs the turn from its first effects to the answer and its record.
-    pub async fn run(mut self, effects: Vec<Effect>) {
+    pub async fn run(mut self: Box<Self>, effects: Vec<Effect>) {
         let mut effects = VecDeque::from(effects);
         let mut running: FuturesUnordered<BoxFuture<'static, WorkEvent>> = FuturesUnordered::new();
         let mut access = AccessWatch::new(&self.app.current);
@@ -152,7 +153,7 @@ impl Drive {
                     }
                     Effect::Answer(answer) => {
                         drop(running);
-                        return self.finish(*answer).await;
+                        return self.finish(answer).await;
                     }
                 }
             }
@@ -442,7 +443,7 @@ impl Drive {
         self.outbox.push_back(ResponsePart::Chunk(bytes));
     }
 
-    async fn finish(mut self, answer: TurnResult) {
+    async fn finish(mut self: Box<Self>, answer: Box<TurnResult>) {
         // The calls that the end of the turn cut off.
         for _ in 0..self.calling {
             cut_off(&self.app);
@@ -473,9 +474,7 @@ impl Drive {
                 .as_ref()
                 .map(|(model, key)| (model.as_str(), key.as_str())),
             bodies: Bodies {
-                request: self
-                    .request
-                    .recorded_body(Some(self.turn.request().as_text())),
+                request: self.request.body.recorded(),
                 response: said,
             },
             connection: self.connection.as_ref(),
@@ -501,8 +500,9 @@ impl Drive {
             ResponsePart::Whole(head, response.body.into())
         };
         self.outbox.push_back(outgoing);
+        let outbox = std::mem::take(&mut self.outbox);
         let delivered = async {
-            for outgoing in self.outbox {
+            for outgoing in outbox {
                 self.to_runner.send(outgoing).await?;
             }
             Ok::<(), SendError<ResponsePart>>(())

@@ -43,12 +43,10 @@ const MAX_DECLARED: usize = 64 * 1024;
 /// that was withdrawn, or invents one.
 const UNDECLARED: &str = "undeclared_calls";
 
-/// A request that is passed through: the calls to send, and the runner's request for the record.
+/// A request that is passed through: the calls to send.
 #[derive(Debug)]
 pub struct Passage {
     pub streamed: bool,
-    /// `None`: the request was long, and only its two ends are kept for the record.
-    pub request: Option<Request>,
     /// The tools that the runner declares; `None`: too many to compare.
     pub declared: Option<Vec<String>>,
     pub prepared: Preparation,
@@ -88,8 +86,8 @@ impl Bounds {
 
 pub async fn pass(
     app: Arc<App>,
-    request: ModelRequest,
-    passage: Passage,
+    request: Arc<ModelRequest>,
+    passage: Box<Passage>,
     to_runner: mpsc::Sender<ResponsePart>,
 ) {
     let prepared = &passage.prepared;
@@ -279,7 +277,12 @@ fn record_end(
     mut spending: Spending,
 ) {
     spending.received(passed.along.received);
-    let (usage, called, kept) = passed.along.finish();
+    let Passed {
+        usage,
+        called,
+        kept,
+        reply,
+    } = passed.along.finish();
     match passed.error {
         None => spending.answered(Some(usage)),
         Some("canceled") => spending.canceled(Some(usage)),
@@ -314,8 +317,11 @@ fn record_end(
         http_status: passed.http_status,
         served_by: served_by.map(|(model, key)| (model.as_str(), key.as_str())),
         bodies: Bodies {
-            request: request.recorded_body(passage.request.as_ref().map(Request::as_text)),
-            response: Body::Kept(&kept),
+            request: request.body.recorded(),
+            response: match &reply {
+                Some(reply) => Body::Json(reply.as_text()),
+                None => Body::Kept(&kept),
+            },
         },
         connection: passed.connection.as_ref(),
         waited: passed.waited,
@@ -562,19 +568,34 @@ impl Along {
         }
     }
 
-    fn finish(mut self) -> (Usage, Vec<String>, RecordBody) {
+    fn finish(mut self) -> Passed {
+        let mut reply = None;
         let usage = if !self.events.is_empty() {
             Reassembly::usage(&self.events, self.dialect)
         } else {
             let whole = self.kept.whole().filter(|it| !it.is_empty());
             let whole = whole.filter(|_| self.parser.is_none());
-            let reply = whole.and_then(|it| Reply::decode(self.dialect, it.to_vec()).ok());
+            reply = whole.and_then(|it| Reply::decode(self.dialect, it.to_vec()).ok());
             let calls = reply.iter().flat_map(Reply::calls).take(MAX_CALLS);
             self.called.extend(calls.map(|call| short(&call.name)));
-            reply.map(|reply| reply.usage()).unwrap_or_default()
+            reply.as_ref().map(Reply::usage).unwrap_or_default()
         };
-        (usage, self.called, self.kept)
+        Passed {
+            usage,
+            called: self.called,
+            kept: self.kept,
+            reply,
+        }
     }
+}
+
+/// An answer that has passed.
+struct Passed {
+    usage: Usage,
+    called: Vec<String>,
+    kept: RecordBody,
+    /// `None`: a stream, or no valid reply.
+    reply: Option<Reply>,
 }
 
 /// Cuts a name that is too long for the record.

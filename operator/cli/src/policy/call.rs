@@ -272,7 +272,7 @@ fn turn_decision(
         return Ok(TurnDecision::NotMediated);
     }
     let config = TurnConfig {
-        request,
+        request: Arc::new(request),
         presented,
         policy: toolcrib_manifest::Policy::default(),
         streaming: toolcrib_manifest::Streaming::Buffered,

@@ -165,12 +165,10 @@ impl PresentedTools {
         }
     }
 
-    /// The alias and canonical name of each tool.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.offer
-            .tools()
-            .iter()
-            .map(|(alias, tool)| (alias.as_str(), tool.name()))
+    /// Returns false if this JSON text has no string that is the name of a presented tool. Fast: may
+    /// also return true for other texts.
+    pub(crate) fn may_name_a_tool(&self, json: &str) -> bool {
+        self.offer.may_name_a_tool(json)
     }
 
     /// Each tool with its alias.

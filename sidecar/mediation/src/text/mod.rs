@@ -1,4 +1,5 @@
-//! Text of services: secrets removed from it, and the part for a person.
+//! Text of services: secrets removed from it, and the part for a person; and the search for many strings.
 
 pub(crate) mod display;
 pub(crate) mod scrub;
+pub(crate) mod search;

@@ -2,13 +2,14 @@
 //!
 //! Not here: the tools that may run (`authority`), and the names of one request (`presented`).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use toolcrib_dialect::{DeclaredTools, Dialect, ToolDeclaration};
 use toolcrib_rules::shown_schema;
 
 use crate::codes::ResultCode;
+use crate::text::search::FirstOf;
 use crate::tools::catalog::{Catalog, CatalogTool};
 use crate::tools::names::{alias, yielding_alias};
 use crate::tools::rules::GrantRule;
@@ -35,6 +36,8 @@ pub(crate) struct Offer {
     denied: Arc<HashMap<String, (String, ResultCode)>>,
     /// Declarations by dialect, built on first use.
     declared: [OnceLock<DeclaredTools>; Dialect::ALL.len()],
+    /// Finds the beginnings of all names, built on first use.
+    beginnings: OnceLock<FirstOf>,
 }
 
 impl OfferedTool {
@@ -184,6 +187,17 @@ impl Offer {
         Some(&self.tools[*at].0)
     }
 
+    /// Returns false if this JSON text has no string that is the name of a tool. Fast: may also return
+    /// true for other texts.
+    pub(crate) fn may_name_a_tool(&self, json: &str) -> bool {
+        let beginnings = self.beginnings.get_or_init(|| {
+            let beginnings: BTreeSet<String> = self.tools.iter().flat_map(beginnings).collect();
+            let beginnings: Vec<Vec<u8>> = beginnings.into_iter().map(String::into_bytes).collect();
+            FirstOf::new(&beginnings)
+        });
+        !self.tools.is_empty() && beginnings.first(json.as_bytes()).is_some()
+    }
+
     /// Returns true if the files name a tool that the agent does not get.
     pub(crate) fn denies_tools(&self) -> bool {
         !self.denied.is_empty()
@@ -194,4 +208,14 @@ impl Offer {
         let (canonical, code) = self.denied.get(name)?;
         Some((canonical, *code))
     }
+}
+
+/// Returns the prefixes of a tool's names, as they stand in JSON. Tools of one surface share them, so
+/// there are few.
+fn beginnings((alias, tool): &(String, Arc<OfferedTool>)) -> [String; 2] {
+    let up_to = |name: &str, mark: &str| {
+        let end = name.find(mark).map_or(name.len(), |at| at + mark.len());
+        format!("\"{}", &name[..end])
+    };
+    [up_to(alias, "__"), up_to(tool.name(), ".")]
 }

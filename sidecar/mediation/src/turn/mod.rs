@@ -5,6 +5,7 @@
 //! nothing.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -42,7 +43,7 @@ const MAX_CALLS: usize = 512;
 /// The inputs of a turn; none of them changes while the turn runs.
 #[derive(Debug)]
 pub struct TurnConfig {
-    pub request: Request,
+    pub request: Arc<Request>,
     pub presented: PresentedTools,
     pub policy: Policy,
     /// Whether a stream that the runner asked for is passed on while the model writes it.
@@ -169,7 +170,7 @@ pub struct Response {
 /// A running turn.
 #[derive(Debug)]
 pub struct Turn {
-    request: Request,
+    request: Arc<Request>,
     presented: PresentedTools,
     policy: Policy,
     claw_id: ClawId,

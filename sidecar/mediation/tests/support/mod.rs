@@ -198,7 +198,7 @@ pub fn results(body: &Value) -> Vec<String> {
 pub fn config(request: Request, policy: Policy) -> TurnConfig {
     let presented = PresentedTools::new(&authority(), &request, NOW);
     TurnConfig {
-        request,
+        request: Arc::new(request),
         presented,
         policy,
         streaming: Streaming::Buffered,

@@ -175,7 +175,7 @@ static CALLS: LazyLock<Vec<ManagedCall>> = LazyLock::new(|| {
         let authority = Authority::new(Arc::new(catalog), None);
         let (mut turn, _) = Turn::start(TurnConfig {
             presented: PresentedTools::new(&authority, &request(), jiff::Timestamp::UNIX_EPOCH),
-            request: request(),
+            request: Arc::new(request()),
             policy: Policy::default(),
             streaming: Streaming::Buffered,
             claw_id: ClawId {

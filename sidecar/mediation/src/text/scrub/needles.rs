@@ -3,13 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
-
 use super::escapes::{backslash_readings, begins_escape, each_reading};
+use crate::text::search::FirstOf;
 
-/// Up to this size, all needles together get the fastest automaton, which takes half a KiB for each
-/// of their bytes; larger sets get one of a few bytes each.
-const SMALL: usize = 4 * 1024;
 /// Steps that a search may take for each byte of the text. Texts of escapes alone take up to 2.
 const STEPS_PER_BYTE: usize = 8;
 /// Additional steps, so that searches of short texts never reach their bound.
@@ -24,48 +20,7 @@ pub(super) struct Needles {
     by_first: Vec<Range<usize>>,
     /// True for each byte that occurs in a needle.
     anywhere: [bool; 256],
-    plain: Plain,
-}
-
-/// Finds the first of the plain needles.
-#[derive(Clone)]
-enum Plain {
-    /// Compares many places at once. For few needles, on processors that can.
-    Vector(packed::Searcher),
-    /// Examines byte by byte.
-    Automaton(AhoCorasick),
-    /// There are no needles, or too many for an automaton.
-    Unknown,
-}
-
-impl Plain {
-    fn new(needles: &[Vec<u8>]) -> Self {
-        if needles.is_empty() {
-            return Self::Unknown;
-        }
-        if let Some(searcher) = packed::Searcher::new(needles) {
-            return Self::Vector(searcher);
-        }
-        let size: usize = needles.iter().map(Vec::len).sum();
-        let kind = match size {
-            ..=SMALL => None,
-            _ => Some(AhoCorasickKind::ContiguousNFA),
-        };
-        AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostFirst)
-            .kind(kind)
-            .build(needles)
-            .map_or(Self::Unknown, Self::Automaton)
-    }
-
-    /// Returns a place before which no needle begins. `None` if the text contains none.
-    fn first(&self, text: &[u8]) -> Option<usize> {
-        match self {
-            Self::Vector(searcher) => Some(searcher.find(text)?.start()),
-            Self::Automaton(automaton) => Some(automaton.find(text)?.start()),
-            Self::Unknown => Some(0),
-        }
-    }
+    plain: FirstOf,
 }
 
 /// Counts the steps of one search: each byte that a walk examines, and each backslash of a run.
@@ -111,7 +66,7 @@ impl Needles {
         Self {
             by_first: by_first.collect(),
             anywhere,
-            plain: Plain::new(&needles),
+            plain: FirstOf::new(&needles),
             sorted: needles,
         }
     }
