@@ -33,7 +33,7 @@ use toolcrib_mediation::{
 use toolcrib_record::{ApprovalName, DecisionLine, DecisionVerdict, Line};
 
 use crate::config::CurrentConfig;
-use crate::history::line::{LineContext, escaped};
+use crate::history::line::{LineContext, scrubbed};
 use crate::history::{History, TurnLines};
 use crate::metrics::Metrics;
 pub use question::body as question_body;
@@ -343,9 +343,7 @@ impl Approvals {
             chain: None,
             seq: None,
         });
-        let line = serde_json::to_vec(&line).expect("texts always serialize");
-        let scrubber = self.current.scrubber();
-        let without = scrubber.scrubbed_json(escaped(line.into())).into_owned();
+        let without = scrubbed(&line, &self.current.scrubber());
         let lines = TurnLines {
             without,
             bodies: Vec::new(),

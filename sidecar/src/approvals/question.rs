@@ -13,7 +13,7 @@ use toolcrib_record::{Line, QuestionLine, QuestionRule};
 use toolcrib_rules::CallIdentity;
 
 use super::OPEN_FOR;
-use crate::history::line::{LineContext, escaped};
+use crate::history::line::{LineContext, scrubbed};
 
 /// A call in the form that a person reviews.
 pub(super) struct ReviewedCall<'a> {
@@ -114,8 +114,7 @@ impl<'a> ReviewedCall<'a> {
             return Err(too_large(self.call));
         }
         let line = self.line(who, need, &question, now);
-        let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
-        let line = scrubber.scrubbed_json(escaped(line.into())).into_owned();
+        let line = scrubbed(&line, scrubber);
         Ok(NewQuestion { question, line })
     }
 

@@ -85,6 +85,22 @@ pub fn intent<'a>(
     })
 }
 
+/// Bytes of a usual line without its bodies.
+const USUAL: usize = 1024;
+
+/// Returns the JSON of a line.
+pub fn to_json(line: &Line<'_>) -> Vec<u8> {
+    let mut text = Vec::with_capacity(USUAL);
+    serde_json::to_writer(&mut text, line).expect("texts, numbers and raw JSON always serialize");
+    text
+}
+
+/// Returns the JSON of a line as the record has it: escaped and without secrets.
+pub fn scrubbed(line: &Line<'_>, scrubber: &Scrubber) -> Vec<u8> {
+    let text = escaped(to_json(line).into());
+    scrubber.scrubbed_json(text).into_owned()
+}
+
 /// The bodies of the request and of the response.
 #[derive(Clone, Copy, Debug)]
 pub struct Bodies<'a> {

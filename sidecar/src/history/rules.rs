@@ -12,7 +12,7 @@ use toolcrib_manifest::RawJson;
 use toolcrib_mediation::Scrubber;
 use toolcrib_record::{Line, RulesLine};
 
-use super::line::escaped;
+use super::line::{escaped, to_json};
 use crate::config::version::Version;
 
 /// Most bytes of the rules of one line.
@@ -132,8 +132,7 @@ impl WrittenRules {
                     chain: None,
                     seq: None,
                 });
-                let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
-                escaped(line.into()).into_owned()
+                escaped(to_json(&line).into()).into_owned()
             })
             .collect()
     }

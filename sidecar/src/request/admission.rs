@@ -204,5 +204,5 @@ fn request_id() -> String {
         bytes
     });
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    hex::encode([process.as_slice(), &number.to_be_bytes()].concat())
+    format!("{:016x}{number:08x}", u64::from_be_bytes(*process))
 }

@@ -13,7 +13,7 @@ use toolcrib_record::{Line, ModelCallLine, TurnLine};
 
 use crate::app::App;
 use crate::history::TurnLines;
-use crate::history::line::{Bodies, body, escaped};
+use crate::history::line::{Bodies, body, escaped, scrubbed};
 use crate::metrics::usage::CallKind;
 use crate::outbound::model::{Candidate, Operation};
 use crate::request::admission::unrecordable;
@@ -110,9 +110,7 @@ pub fn model_call(
         chain: None,
         after: None,
     });
-    let text = serde_json::to_vec(&line).expect("texts always serialize");
-    let scrubber = app.current.scrubber();
-    let line = scrubber.scrubbed_json(escaped(text.into())).into_owned();
+    let line = scrubbed(&line, &app.current.scrubber());
     app.history.model_call(line).map_err(|error| {
         tracing::error!(
             request_id = caller.request_id,
@@ -210,7 +208,6 @@ fn lines<'a>(
         chain: None,
         seq: None,
     }));
-    let text = serde_json::to_vec(&line).expect("texts, numbers and raw JSON always serialize");
     // Each part is scrubbed once, before the parts are joined.
     let scrubber = app.current.scrubber();
     let mut bodies = Vec::with_capacity(4);
@@ -224,7 +221,7 @@ fn lines<'a>(
         }
     }
     TurnLines {
-        without: scrubber.scrubbed_json(escaped(text.into())).into_owned(),
+        without: scrubbed(&line, &scrubber),
         bodies,
     }
 }

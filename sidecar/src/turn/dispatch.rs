@@ -18,7 +18,7 @@ use super::approval::{PermittedCall, permitted};
 use super::waits::ApprovalWaits;
 use crate::app::App;
 use crate::approvals::TakenApproval;
-use crate::history::line::{escaped, intent};
+use crate::history::line::{intent, scrubbed};
 use crate::metrics::CallKind;
 use crate::outbound::tools::client::ToolClient;
 use crate::outbound::tools::granted::GrantedTool;
@@ -133,9 +133,7 @@ async fn run(
         used,
         policies,
     );
-    let line = serde_json::to_vec(&line).expect("texts and raw JSON always serialize");
-    let line = scrubber.scrubbed_json(escaped(line.into())).into_owned();
-    let intent = app.history.intent(line);
+    let intent = app.history.intent(scrubbed(&line, &scrubber));
     intent.map_err(|error| unrecorded("intent", &error))?;
     if let Some(approval) = &mut approval {
         approval.sent();

@@ -29,7 +29,7 @@ use thiserror::Error;
 use toolcrib_bounds::chain;
 use toolcrib_record::{Chain, Head, Line, StartLine};
 
-use super::line::escaped;
+use super::line::{escaped, to_json};
 use super::log::Log;
 use super::recent::RecentCalls;
 use super::rotation::{CollectorBehind, RotationGate};
@@ -145,7 +145,6 @@ impl History {
             chain: None,
             seq: None,
         });
-        let start = serde_json::to_vec(&start).expect("texts always serialize");
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|_| HistoryError::Randomness)?;
         let (lines, drain) = stdout::queue();
@@ -167,7 +166,7 @@ impl History {
         };
         // Like the line of a finished request: a full disk does not keep the mediator from serving.
         writer.turn(TurnLines {
-            without: escaped(start.into()).into_owned(),
+            without: escaped(to_json(&start).into()).into_owned(),
             bodies: Vec::new(),
         })?;
         let stdout = std::thread::Builder::new()
