@@ -253,21 +253,30 @@ fn count(app: &App, request: RequestSummary<'_>, end: &RequestEnd<'_>, duration:
     }
     let overhead = duration.saturating_sub(end.waited + request.waited_for_feeds);
     app.metrics.overhead(overhead);
-    tracing::info!(
-        request_id = request.caller.request_id,
-        agent_id = request.caller.claw_id,
-        dialect = request.dialect_name(),
-        model = request.model,
-        status = end.http_status,
-        error = record.error,
-        manifest_present = app.current.now().version().is_ok(),
-        tools_count = request.tools_count,
-        rounds = record.tool_trace.len(),
-        interventions = record.interventions.join(","),
-        duration_ms = duration.as_millis() as u64,
-        overhead_us = overhead.as_micros() as u64,
-        "request"
-    );
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(
+                request_id = request.caller.request_id,
+                agent_id = request.caller.claw_id,
+                dialect = request.dialect_name(),
+                model = request.model,
+                status = end.http_status,
+                error = record.error,
+                manifest_present = app.current.now().version().is_ok(),
+                tools_count = request.tools_count,
+                rounds = record.tool_trace.len(),
+                interventions = record.interventions.join(","),
+                duration_ms = duration.as_millis() as u64,
+                overhead_us = overhead.as_micros() as u64,
+                "request"
+            )
+        };
+    }
+    // A success has its line on stdout already, in the record.
+    match record.error {
+        None => log!(debug),
+        Some(_) => log!(info),
+    }
 }
 
 /// Notes a call whose request has ended at this time, and counts denials, whether the call reached its

@@ -60,7 +60,7 @@ impl Mediator {
         flags: &[&str],
     ) -> Mediator {
         let command = |command: &mut Command| {
-            command.args(flags);
+            log_each_request(command.args(flags));
         };
         Self::start_edited(Path::new(PROGRAM), wire, |_| {}, edit, |_| {}, command).await
     }
@@ -432,10 +432,40 @@ async fn an_unread_stdout_blocks_neither_answers_nor_shutdown() {
     assert!(text.trim().is_empty() || text.contains("intent"), "{text}");
 }
 
+/// Also logs requests that succeed, which have their line on stdout anyway.
+fn log_each_request(command: &mut Command) {
+    let filter = "info,hickory=error,toolcrib_sidecar::request=debug";
+    command.env("TOOLCRIB_LOG", filter);
+}
+
+#[tokio::test]
+async fn only_a_failed_request_is_a_line_of_the_log() {
+    let wire = Wire::CHAT;
+    let mediator = Mediator::start(wire).await;
+    mediator.model.will(wire.will_say("three"));
+    let mut request = wire.chat();
+    within("an answer", mediator.request(&request).send())
+        .await
+        .unwrap();
+    request["model"] = json!("no/such");
+    within("an answer", mediator.request(&request).send())
+        .await
+        .unwrap();
+    let [refused] = until("the line", || {
+        let lines = mediator.log().into_iter();
+        let requests = lines.filter(|line| line["message"] == "request");
+        requests.collect::<Vec<_>>().try_into().ok()
+    })
+    .await;
+    assert_eq!(refused["error"], "model_not_allowed");
+    let turns: Vec<_> = mediator.turns();
+    assert_eq!(turns.len(), 2, "{turns:?}");
+}
+
 #[tokio::test]
 async fn each_request_is_one_line_of_the_log() {
     for wire in Wire::all() {
-        let mediator = Mediator::start(wire).await;
+        let mediator = Mediator::start_with_files(wire, |_| {}, &[]).await;
         mediator.model.will(wire.will_call(&[
             ("c1", "desk__quote", r#"{"symbol":"OTR"}"#),
             ("c2", "shell", "{}"),

@@ -173,7 +173,7 @@ fn edit(files: &mut Files, outages: &[Outage], names: &NameServer) {
 /// address is of an earlier outage: a token is waited for longer than a call.
 fn failures(log: &[Value], outage: &Outage) -> Vec<String> {
     log.iter()
-        .filter(|line| line["level"] != "INFO")
+        .filter(|line| line["level"] == "WARN" || line["level"] == "ERROR")
         .filter(|line| line["address"].is_null() || line["address"] == *outage.url)
         .map(|line| {
             let mut line = line.clone();
