@@ -5,26 +5,27 @@
 //! servers, which are read as events.
 
 use bytes::Bytes;
-use reqwest::Response;
 use toolcrib_bounds::Buffer;
+
+use super::transport::{BrokenBody, Response};
 
 /// The reason why a body was not read to its end.
 #[derive(Debug)]
 pub enum BodyError {
     /// The body is longer than the bound. Its connection is closed; the rest is never read.
     TooLarge,
-    Broken(reqwest::Error),
+    Broken(BrokenBody),
 }
 
 /// Reads the whole body, of at most `limit` bytes.
-pub async fn whole(response: Response, limit: usize) -> Result<Vec<u8>, BodyError> {
-    whole_after(Bytes::new(), response, limit).await
+pub async fn whole(mut response: Response, limit: usize) -> Result<Vec<u8>, BodyError> {
+    whole_after(Bytes::new(), &mut response, limit).await
 }
 
 /// Reads the whole body of at most `limit` bytes; `first` was read before.
 pub async fn whole_after(
     first: Bytes,
-    mut rest: Response,
+    rest: &mut Response,
     limit: usize,
 ) -> Result<Vec<u8>, BodyError> {
     let mut body = Buffer::new(limit);
@@ -37,7 +38,7 @@ pub async fn whole_after(
 }
 
 /// Reads the first `limit` bytes. The connection is closed if there are more.
-pub async fn prefix(mut response: Response, limit: usize) -> Result<Vec<u8>, reqwest::Error> {
+pub async fn prefix(mut response: Response, limit: usize) -> Result<Vec<u8>, BrokenBody> {
     let mut body = Buffer::new(limit);
     while let Some(chunk) = response.chunk().await? {
         if body.fill(&chunk) {
@@ -58,7 +59,7 @@ mod tests {
             .map(|it| Ok::<_, std::io::Error>(*it))
             .collect();
         let body = reqwest::Body::wrap_stream(futures::stream::iter(chunks));
-        http::Response::new(body).into()
+        reqwest::Response::from(http::Response::new(body)).into()
     }
 
     #[tokio::test]
@@ -71,9 +72,9 @@ mod tests {
             assert_eq!(prefix(response(chunks), 4).await.unwrap(), b"otte");
             assert_eq!(prefix(response(chunks), 9).await.unwrap(), b"otter");
         }
-        let read = whole_after("o".into(), response(&["tt", "er"]), 5).await;
+        let read = whole_after("o".into(), &mut response(&["tt", "er"]), 5).await;
         assert_eq!(read.unwrap(), b"otter");
-        let read = whole_after("otters".into(), response(&[]), 5).await;
+        let read = whole_after("otters".into(), &mut response(&[]), 5).await;
         assert!(matches!(read, Err(BodyError::TooLarge)));
     }
 }

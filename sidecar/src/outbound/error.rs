@@ -8,6 +8,7 @@ use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
 use url::Url;
 
 use crate::outbound::resolver::ResolveError;
+use crate::outbound::transport::{BrokenBody, SendError};
 
 /// Returns the cause and the address of a failed connection. Names no path, user or query.
 pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
@@ -18,10 +19,18 @@ pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
     }
 }
 
-/// The same for an error of a body, which does not name its URL.
-pub fn body_failure(error: &reqwest::Error, url: &Url) -> ConnectionFailure {
+/// The same for a request to `url`.
+pub fn send_failure(error: &SendError, url: &Url) -> ConnectionFailure {
     ConnectionFailure {
         cause: cause(error),
+        address: origin(url),
+    }
+}
+
+/// The same for the body of an answer from `url`.
+pub fn body_failure(error: &BrokenBody, url: &Url) -> ConnectionFailure {
+    ConnectionFailure {
+        cause: cause(error.cause()),
         address: origin(url),
     }
 }
@@ -43,15 +52,18 @@ fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-fn cause(error: &reqwest::Error) -> ConnectionCause {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+fn cause(error: &(dyn Error + 'static)) -> ConnectionCause {
+    let mut next = Some(error);
+    let mut timed_out = false;
     while let Some(error) = next {
         if let Some(cause) = known(error) {
             return cause;
         }
+        let client = error.downcast_ref::<reqwest::Error>();
+        timed_out |= client.is_some_and(reqwest::Error::is_timeout);
         next = error.source();
     }
-    match error.is_timeout() {
+    match timed_out {
         true => ConnectionCause::TimedOut,
         false => ConnectionCause::Other,
     }
@@ -102,12 +114,17 @@ mod tests {
     use crate::outbound::{LocalNames, Outbound};
 
     async fn check(local: LocalNames, url: &str, cause: ConnectionCause) {
-        let client = Outbound::new(local, Resolver::of_machine())
-            .client(None, None)
-            .unwrap();
-        let request = client.get(format!("{url}/path?token=x"));
+        let outbound = Outbound::new(local, Resolver::of_machine());
+        let client = outbound.client(None, None).unwrap();
+        let path = format!("{url}/path?token=x");
+        let request = client.get(&path);
         let error = request.timeout(Duration::from_secs(10)).send().await;
         let found = failure(&error.unwrap_err());
+        assert_eq!((found.cause, found.address.as_str()), (cause, url));
+        let to = outbound.url(&path).unwrap();
+        let transport = outbound.transport(&to.url, None, None).unwrap();
+        let error = transport.send(to.clone(), to.get()).await;
+        let found = send_failure(&error.unwrap_err(), &to.url);
         assert_eq!((found.cause, found.address.as_str()), (cause, url));
     }
 

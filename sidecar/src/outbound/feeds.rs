@@ -362,7 +362,7 @@ impl FeedsState {
             return Err(FetchError::Status(response.status().as_u16()));
         }
         let scrubber = self.current.scrubber();
-        Ok(answer::read(response, MAX_FEED, &scrubber).await?)
+        Ok(answer::read(response.into(), MAX_FEED, &scrubber).await?)
     }
 
     /// Sends the request. Returns the answer, and true if another access token could change it.

@@ -1,5 +1,6 @@
 //! The HTTP clients for all outgoing calls: their shared settings, and the addresses that a name
-//! may resolve to. [`resolver`] looks names up. Below it are the callers: [`tools`], [`model`],
+//! may resolve to. [`resolver`] looks names up; [`transport`] is the client on the path of a runner's
+//! request, and reqwest the one for all else. Below it are the callers: [`tools`], [`model`],
 //! [`feeds`] and [`link`] (the operator's allowlist); [`single_flight`] shares one call among them.
 //!
 //! Invariants: no redirect is followed (a 307 would carry the credential to another host); no
@@ -20,12 +21,16 @@ pub mod questions;
 pub mod resolver;
 pub mod single_flight;
 pub mod tools;
+pub mod transport;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use http::uri::InvalidUri;
+use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Proxy, redirect};
@@ -40,6 +45,7 @@ use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
 use url::{Host, ParseError, Url};
 
 use crate::outbound::resolver::{ResolveError, Resolver};
+use crate::outbound::transport::{Destination, Transport};
 
 /// Connect timeout: long enough for a lost SYN to be sent twice.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -47,6 +53,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// connections are closed already.
 const IDLE: Duration = Duration::from_secs(30);
 const IDLE_PER_HOST: usize = 16;
+/// Interval of TCP's probes of a silent connection, and time after which it is given up.
+const PROBE: Duration = Duration::from_secs(15);
+const PROBES: u32 = 3;
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// Most cached clients, by (CA, proxy), and most cached URLs. A manifest that has more empties
 /// the cache.
 const CLIENTS: usize = 64;
@@ -68,6 +78,23 @@ impl LocalNames {
             LocalNames::Allowed => is_refused(address) && !is_loopback(address),
         }
     }
+
+    /// The addresses that a name may not lead to.
+    fn refusals(self) -> fn(IpAddr) -> bool {
+        match self {
+            LocalNames::Refused => |address| Self::Refused.refuses(address) || is_own(address),
+            LocalNames::Allowed => |address| Self::Allowed.refuses(address),
+        }
+    }
+}
+
+/// A text of the manifest that is no URL.
+#[derive(Debug, Error)]
+pub enum UrlError {
+    #[error(transparent)]
+    Url(#[from] ParseError),
+    #[error(transparent)]
+    Uri(#[from] InvalidUri),
 }
 
 #[derive(Debug, Error)]
@@ -92,7 +119,8 @@ pub struct Outbound {
     /// Fixed addresses of names that are not looked up.
     addresses: Vec<(String, SocketAddr)>,
     clients: Mutex<HashMap<Route, Client>>,
-    urls: Mutex<HashMap<String, Url>>,
+    transports: Mutex<Vec<(Route, Transport)>>,
+    urls: Mutex<HashMap<String, Arc<Destination>>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -108,6 +136,7 @@ impl Outbound {
             resolver,
             addresses: Vec::new(),
             clients: Mutex::default(),
+            transports: Mutex::default(),
             urls: Mutex::default(),
         }
     }
@@ -119,12 +148,12 @@ impl Outbound {
     }
 
     /// Parses a URL of the manifest, once.
-    pub fn url(&self, text: &str) -> Result<Url, ParseError> {
+    pub fn url(&self, text: &str) -> Result<Arc<Destination>, UrlError> {
         let mut urls = self.urls.lock();
         if let Some(url) = urls.get(text) {
             return Ok(url.clone());
         }
-        let url = Url::parse(text)?;
+        let url = Arc::new(Destination::try_from(Url::parse(text)?)?);
         if urls.len() >= CLIENTS {
             urls.clear();
         }
@@ -152,9 +181,46 @@ impl Outbound {
         url: &Url,
         settings: Option<&ServiceSettings>,
     ) -> Result<Client, OutboundError> {
-        let ca = settings.and_then(|settings| settings.tls.as_ref()?.ca.as_deref());
-        let proxy = settings.and_then(|settings| settings.proxy.as_deref());
+        let (ca, proxy) = route_of(settings);
         self.towards(url, ca, proxy)
+    }
+
+    /// Returns the transport for a URL of the compiled files. `ca` replaces the public roots.
+    pub fn transport(
+        &self,
+        url: &Url,
+        ca: Option<&str>,
+        proxy: Option<&str>,
+    ) -> Result<Transport, OutboundError> {
+        if proxy.is_some() {
+            return self.towards(url, ca, proxy).map(Transport::Proxied);
+        }
+        self.check(url)?;
+        let mut transports = self.transports.lock();
+        let known = transports.iter().find(|(it, _)| it.ca.as_deref() == ca);
+        if let Some((_, transport)) = known {
+            return Ok(transport.clone());
+        }
+        let transport = Transport::direct(tls(ca)?, self.lookup());
+        if transports.len() >= CLIENTS {
+            transports.clear();
+        }
+        let route = Route {
+            ca: ca.map(str::to_string),
+            proxy: None,
+        };
+        transports.push((route, transport.clone()));
+        Ok(transport)
+    }
+
+    /// The same with a service's settings.
+    pub fn transport_to_service(
+        &self,
+        url: &Url,
+        settings: Option<&ServiceSettings>,
+    ) -> Result<Transport, OutboundError> {
+        let (ca, proxy) = route_of(settings);
+        self.transport(url, ca, proxy)
     }
 
     /// Fails if the host is a literal address that is not dialled: the resolver is not asked for
@@ -207,24 +273,30 @@ impl Outbound {
     }
 
     fn build(&self, route: &Route) -> Result<Client, OutboundError> {
+        build(route, self.lookup(), &self.addresses)
+    }
+
+    fn lookup(&self) -> GuardedLookup {
         let resolver = self.resolver.clone();
         let lookup = move |name: String| {
             let resolver = resolver.clone();
             async move { resolver.lookup(&name).await }
         };
-        build(
-            route,
-            GuardedResolver::new(self.local, lookup),
-            &self.addresses,
-        )
+        guarded(self.local.refusals(), lookup)
     }
+}
+
+/// The CA bundle and the proxy of a service's settings.
+fn route_of(settings: Option<&ServiceSettings>) -> (Option<&str>, Option<&str>) {
+    let ca = settings.and_then(|settings| settings.tls.as_ref()?.ca.as_deref());
+    (ca, settings.and_then(|settings| settings.proxy.as_deref()))
 }
 
 /// Builds a client. `addresses`: fixed addresses of names that `names` does not look up.
 #[expect(clippy::disallowed_methods, reason = "the one place")]
 fn build(
     route: &Route,
-    names: impl Resolve + 'static,
+    names: GuardedLookup,
     addresses: &[(String, SocketAddr)],
 ) -> Result<Client, OutboundError> {
     let mut builder = Client::builder()
@@ -233,8 +305,12 @@ fn build(
         .redirect(redirect::Policy::none())
         .referer(false)
         .retry(reqwest::retry::never())
-        .dns_resolver(Arc::new(names))
+        .dns_resolver(Arc::new(ClientNames(names)))
         .connect_timeout(CONNECT)
+        .tcp_keepalive(PROBE)
+        .tcp_keepalive_interval(PROBE)
+        .tcp_keepalive_retries(PROBES)
+        .tcp_user_timeout(UNACKNOWLEDGED)
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(IDLE_PER_HOST);
     if let Some(proxy) = &route.proxy {
@@ -263,40 +339,50 @@ fn tls(ca: Option<&str>) -> Result<ClientConfig, OutboundError> {
     Ok(config)
 }
 
-/// A resolver that checks the addresses of a name and returns them, with one lookup per
-/// connection: there is no second answer between the check and the connect.
-struct GuardedResolver<L> {
-    lookup: L,
+/// The same for [`Transport`].
+fn keep_alive(tcp: &mut HttpConnector<impl Clone>) {
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(PROBE));
+    tcp.set_keepalive_interval(Some(PROBE));
+    tcp.set_keepalive_retries(Some(PROBES));
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+}
+
+/// The addresses of a name.
+type Addresses = std::vec::IntoIter<SocketAddr>;
+
+/// Looks up the addresses of a name and checks them, with one lookup per connection: there is no
+/// second answer between the check and the connect.
+type GuardedLookup =
+    Arc<dyn Fn(String) -> BoxFuture<'static, Result<Addresses, ResolveError>> + Send + Sync>;
+
+fn guarded<F>(
     refuses: fn(IpAddr) -> bool,
-}
-
-impl<L> GuardedResolver<L> {
-    fn new(local: LocalNames, lookup: L) -> Self {
-        let refuses: fn(IpAddr) -> bool = match local {
-            LocalNames::Refused => {
-                |address| LocalNames::Refused.refuses(address) || is_own(address)
-            }
-            LocalNames::Allowed => |address| LocalNames::Allowed.refuses(address),
-        };
-        Self { lookup, refuses }
-    }
-}
-
-impl<L, F> Resolve for GuardedResolver<L>
+    lookup: impl Fn(String) -> F + Send + Sync + 'static,
+) -> GuardedLookup
 where
-    L: Fn(String) -> F + Send + Sync,
     F: Future<Output = Result<Vec<SocketAddr>, ResolveError>> + Send + 'static,
 {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (found, refuses) = ((self.lookup)(name.as_str().to_string()), self.refuses);
+    Arc::new(move |name| {
+        let found = lookup(name);
         Box::pin(async move {
             let found = found.await?;
             // One bad address refuses the name, since any of the addresses may be dialled.
             if found.iter().any(|it| refuses(it.ip())) {
-                return Err(ResolveError::RefusedAddress.into());
+                return Err(ResolveError::RefusedAddress);
             }
-            Ok(Box::new(found.into_iter()) as Addrs)
+            Ok(found.into_iter())
         })
+    })
+}
+
+/// The lookup for reqwest.
+struct ClientNames(GuardedLookup);
+
+impl Resolve for ClientNames {
+    fn resolve(&self, name: Name) -> Resolving {
+        let found = (self.0)(name.as_str().to_string());
+        Box::pin(async move { Ok(Box::new(found.await?) as Addrs) })
     }
 }
 
@@ -369,11 +455,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_for_this_machine_resolves_only_where_that_is_asked_for() {
-        let resolve = async |local| {
+        let resolve = async |local: LocalNames| {
             let lookup = |name: String| async move { Resolver::of_machine().lookup(&name).await };
-            let name = "localhost".parse().unwrap();
-            let resolved = GuardedResolver::new(local, lookup).resolve(name).await;
-            resolved.is_ok()
+            let name = "localhost".to_owned();
+            let names = guarded(local.refusals(), lookup);
+            names(name).await.is_ok()
         };
         assert!(!resolve(LocalNames::Refused).await);
         assert!(resolve(LocalNames::Allowed).await);
@@ -394,10 +480,10 @@ mod tests {
             let own = out.local_addr().unwrap();
             let elsewhere = SocketAddr::from((Ipv4Addr::new(203, 0, 113, 7), 0));
             for (found, resolves) in [(vec![elsewhere], true), (vec![elsewhere, own], false)] {
-                let names = GuardedResolver::new(LocalNames::Refused, move |_| {
+                let names = guarded(LocalNames::Refused.refusals(), move |_| {
                     std::future::ready(Ok(found.clone()))
                 });
-                let resolved = names.resolve("pond.test".parse().unwrap()).await;
+                let resolved = names("pond.test".to_owned()).await;
                 assert_eq!(resolved.is_ok(), resolves);
             }
         }
@@ -418,10 +504,10 @@ mod tests {
             ("fe80::1", false),
         ] {
             let found = SocketAddr::new(address.parse().unwrap(), 0);
-            let names = GuardedResolver::new(LocalNames::Allowed, move |_| {
+            let names = guarded(LocalNames::Allowed.refusals(), move |_| {
                 std::future::ready(Ok(vec![found]))
             });
-            let resolved = names.resolve("pond.test".parse().unwrap()).await;
+            let resolved = names("pond.test".to_owned()).await;
             assert_eq!(resolved.is_ok(), resolves, "{address}");
         }
     }
@@ -451,6 +537,12 @@ mod tests {
     /// answer changes from one to the other.
     #[tokio::test]
     async fn a_name_that_changes_its_answer_gains_nothing() {
+        gains_nothing(|names| Transport::Proxied(build(&Route::default(), names, &[]).unwrap()))
+            .await;
+        gains_nothing(|names| Transport::direct(tls(None).unwrap(), names)).await;
+    }
+
+    async fn gains_nothing(client: impl FnOnce(GuardedLookup) -> Transport) {
         const FINE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
         const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
         let (fine, served) = pond((FINE, 0).into()).await;
@@ -458,19 +550,18 @@ mod tests {
         let answers = [vec![FINE], vec![METADATA], vec![FINE, METADATA], vec![FINE]];
         let asked = Arc::<AtomicUsize>::default();
         let counted = asked.clone();
-        let names = GuardedResolver {
-            lookup: move |name| {
-                assert_eq!(name, "pond.test");
-                let found = &answers[counted.fetch_add(1, Ordering::SeqCst)];
-                let found = found.iter().map(|it| (*it, 0).into()).collect();
-                std::future::ready(Ok(found))
-            },
-            refuses: |address| address == METADATA,
+        let lookup = move |name| {
+            assert_eq!(name, "pond.test");
+            let found = &answers[counted.fetch_add(1, Ordering::SeqCst)];
+            let found: Vec<_> = found.iter().map(|it| (*it, 0).into()).collect();
+            std::future::ready(Ok(found))
         };
-        let client = build(&Route::default(), names, &[]).unwrap();
-        let url = format!("http://pond.test:{}/", fine.port());
+        let names = guarded(|address| address == METADATA, lookup);
+        let client = client(names);
+        let url = Url::parse(&format!("http://pond.test:{}/", fine.port())).unwrap();
+        let to = Arc::new(Destination::try_from(url).unwrap());
         for (at, is_served) in [true, false, false, true].into_iter().enumerate() {
-            let answer = client.get(&url).send().await;
+            let answer = client.send(to.clone(), to.get()).await;
             assert_eq!(answer.is_ok(), is_served, "{answer:?}");
             // Each connection is one lookup: the checked address is the one that is dialled.
             assert_eq!(asked.load(Ordering::SeqCst), at + 1);
@@ -504,11 +595,13 @@ mod tests {
                 let desk = Url::parse("http://desk.pond.svc/quotes").unwrap();
                 let proxy = Some(refused.as_str());
                 for client in [
-                    outbound.towards(&refused, None, None),
-                    outbound.towards(&desk, None, proxy),
+                    outbound.towards(&refused, None, None).map(drop),
+                    outbound.towards(&desk, None, proxy).map(drop),
+                    outbound.transport(&refused, None, None).map(drop),
+                    outbound.transport(&desk, None, proxy).map(drop),
                 ] {
                     let cause = match client {
-                        Ok(_) => None,
+                        Ok(()) => None,
                         Err(OutboundError::AddressRefused(failure)) => {
                             assert_eq!(failure.address, refused.origin().ascii_serialization());
                             Some(failure.cause)

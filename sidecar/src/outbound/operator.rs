@@ -13,6 +13,7 @@ use thiserror::Error;
 use toolcrib_manifest::LinkConfig;
 
 use super::body::{self, BodyError};
+use super::transport::BrokenBody;
 use super::{Outbound, OutboundError};
 
 #[derive(Debug, Error)]
@@ -25,6 +26,8 @@ pub enum OperatorError {
     Client(#[from] OutboundError),
     #[error("the operator cannot be reached")]
     Unreachable(#[source] reqwest::Error),
+    #[error("the operator's answer broke off")]
+    BrokenOff(#[source] BrokenBody),
     #[error("the operator answered with status {0}")]
     Status(u16),
     #[error("the operator's answer is too large")]
@@ -97,10 +100,10 @@ impl OperatorClient {
         if !response.status().is_success() {
             return Err(OperatorError::Status(response.status().as_u16()));
         }
-        let read = body::whole(response, request.max_answer).await;
+        let read = body::whole(response.into(), request.max_answer).await;
         read.map_err(|unread| match unread {
             BodyError::TooLarge => OperatorError::TooLarge,
-            BodyError::Broken(error) => OperatorError::Unreachable(error.without_url()),
+            BodyError::Broken(error) => OperatorError::BrokenOff(error),
         })
     }
 

@@ -78,10 +78,10 @@ impl Receiver {
         let retry_after = retry_after.and_then(|it| it.to_str().ok()?.trim().parse().ok());
         let retry_after = retry_after.map(Duration::from_secs);
         // The status is the answer, also if the connection breaks after it.
-        let body = match body::prefix(response, MOST_ANSWER).await {
+        let body = match body::prefix(response.into(), MOST_ANSWER).await {
             Ok(body) => body,
             Err(error) => {
-                tracing::debug!(error = plain(error), "body of an OTLP answer not read");
+                tracing::debug!(error = error.to_string(), "body of an OTLP answer not read");
                 Vec::new()
             }
         };

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
+use http_body_util::Full;
 use parking_lot::{Mutex, MutexGuard};
-use reqwest::Response;
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 use toolcrib_dialect::{COUNT_TOKENS, Dialect, MAX_REPLY};
@@ -28,6 +29,7 @@ use crate::outbound::body::{self, BodyError};
 use crate::outbound::error;
 use crate::outbound::model::headers;
 use crate::outbound::outages::{Outages, Sign};
+use crate::outbound::transport::Response;
 use crate::outbound::{Outbound, OutboundError};
 
 /// The deadlines of one call.
@@ -246,10 +248,9 @@ impl ModelClient {
         outbound: &Outbound,
         request: ProviderRequest<'_>,
     ) -> Result<ModelReply, ModelError> {
-        self.first(outbound, request, async |candidate, lease, begun| {
-            let headers = begun.rest.headers().clone();
-            let url = begun.rest.url().clone();
-            match body::whole_after(begun.first, begun.rest, MAX_REPLY).await {
+        self.first(outbound, request, async |candidate, lease, mut begun| {
+            let headers = begun.rest.take_headers();
+            match body::whole_after(begun.first, &mut begun.rest, MAX_REPLY).await {
                 Ok(body) => Attempt::Served(ModelReply {
                     candidate: candidate.clone(),
                     key: lease.id().to_string(),
@@ -258,7 +259,7 @@ impl ModelClient {
                 }),
                 Err(BodyError::TooLarge) => Attempt::Final(ModelError::TooLarge),
                 Err(BodyError::Broken(error)) => {
-                    Attempt::Failed(ModelError::broken_off(&error, &url))
+                    Attempt::Failed(ModelError::broken_off(&error, begun.rest.url()))
                 }
             }
         })
@@ -271,12 +272,12 @@ impl ModelClient {
         outbound: &Outbound,
         request: ProviderRequest<'_>,
     ) -> Result<ModelStream, ModelError> {
-        self.first(outbound, request, async |candidate, lease, begun| {
+        self.first(outbound, request, async |candidate, lease, mut begun| {
             Attempt::Served(ModelStream {
                 candidate: candidate.clone(),
                 key: lease.id().to_string(),
                 status: begun.rest.status().as_u16(),
-                headers: begun.rest.headers().clone(),
+                headers: begun.rest.take_headers(),
                 first: begun.first,
                 rest: begun.rest,
             })
@@ -408,12 +409,12 @@ impl ModelClient {
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
         let resource = request.operation.resource(request.dialect);
         let address = format!("{}{}", candidate.base_url, resource);
-        let Ok(url) = outbound.url(&address) else {
+        let Ok(to) = outbound.url(&address) else {
             tracing::error!(provider = candidate.provider, "provider URL invalid");
             return failed(UNASKED);
         };
-        let client = match outbound.towards(&url, ca, provider.proxy.as_deref()) {
-            Ok(client) => client,
+        let transport = match outbound.transport(&to.url, ca, provider.proxy.as_deref()) {
+            Ok(transport) => transport,
             Err(OutboundError::AddressRefused(connection)) => {
                 return failed(ModelError::unreachable(connection));
             }
@@ -446,15 +447,13 @@ impl ModelClient {
             // The next key may be sound.
             Err(_) => return (Attempt::Failed(UNASKED), Outcome::Unsendable),
         }
-        let sent = client
-            .post(url)
-            .headers(headers)
-            .body(prepared.body.clone())
-            .send()
-            .await;
-        let mut response = match sent {
+        let mut http_request = http::Request::new(Full::new(prepared.body.clone()));
+        *http_request.method_mut() = Method::POST;
+        *http_request.uri_mut() = to.uri.clone();
+        *http_request.headers_mut() = headers;
+        let mut response = match transport.send(to.clone(), http_request).await {
             Ok(response) => response,
-            Err(error) => return failed(ModelError::unconnected(&error)),
+            Err(error) => return failed(ModelError::unconnected(&error, &to.url)),
         };
         let status = response.status();
         if status.is_success() {
@@ -470,10 +469,9 @@ impl ModelClient {
                 Err(error) => failed(ModelError::broken_off(&error, response.url())),
             };
         }
-        let url = response.url().clone();
         let failure = match http_failure(response).await {
             Ok(failure) => failure,
-            Err(error) => return failed(ModelError::broken_off(&error, &url)),
+            Err(error) => return failed(ModelError::broken_off(&error, &to.url)),
         };
         let outcome = Outcome::of(
             failure.status,

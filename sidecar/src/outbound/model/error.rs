@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use reqwest::Response;
 use serde::Deserialize;
 use thiserror::Error;
 use toolcrib_dialect::MAX_REPLY;
@@ -14,6 +13,7 @@ use url::Url;
 
 use super::pool::NoUsableKey;
 use crate::outbound::outages::Sign;
+use crate::outbound::transport::{BrokenBody, Response, SendError};
 use crate::outbound::{body, error};
 
 /// Most bytes of an error's body that are passed on.
@@ -51,12 +51,12 @@ pub enum ModelError {
 pub(super) const UNASKED: ModelError = ModelError::Unreachable { connection: None };
 
 impl ModelError {
-    pub fn unconnected(error: &reqwest::Error) -> Self {
-        Self::unreachable(error::failure(error))
+    pub fn unconnected(error: &SendError, url: &Url) -> Self {
+        Self::unreachable(error::send_failure(error, url))
     }
 
     /// The error of a body from `url` that broke off.
-    pub(super) fn broken_off(error: &reqwest::Error, url: &Url) -> Self {
+    pub(super) fn broken_off(error: &BrokenBody, url: &Url) -> Self {
         Self::unreachable(error::body_failure(error, url))
     }
 
@@ -123,7 +123,7 @@ pub(super) fn prefer(before: Option<ModelError>, now: ModelError) -> ModelError 
     }
 }
 
-pub(super) async fn http_failure(response: Response) -> Result<HttpFailure, reqwest::Error> {
+pub(super) async fn http_failure(response: Response) -> Result<HttpFailure, BrokenBody> {
     let status = response.status().as_u16();
     let content_type = response.headers().get(header::CONTENT_TYPE).cloned();
     let retry_after = response.headers().get(header::RETRY_AFTER).cloned();

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use reqwest::Response;
 use thiserror::Error;
 use toolcrib_dialect::{DialectError, MAX_REPLY, SseEvent, SseParser};
 use toolcrib_mediation::ConnectionFailure;
@@ -12,6 +11,7 @@ use toolcrib_mediation::ConnectionFailure;
 use super::client::ModelStream;
 use super::error::ModelError;
 use crate::outbound::error;
+use crate::outbound::transport::Response;
 
 /// Most bytes of one event: as many as of a reply, since the last event of some dialects repeats
 /// the reply.

@@ -56,6 +56,9 @@ pub fn towards(upstream: &HeaderMap, more: &[String]) -> HeaderMap {
         header::CONTENT_TYPE,
         header::HeaderValue::from_static("application/json"),
     );
+    passed
+        .entry(header::ACCEPT)
+        .or_insert(header::HeaderValue::from_static("*/*"));
     // Buffered replies must be readable, and streamed ones must not wait for a codec.
     passed.insert(
         header::ACCEPT_ENCODING,
@@ -163,6 +166,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                "accept",
                 "accept-encoding",
                 "anthropic-version",
                 "content-type",

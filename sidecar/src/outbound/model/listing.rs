@@ -68,13 +68,13 @@ impl ModelClient {
         let lease = lease.map_err(|_| "none of its keys can be used now")?;
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
         let address = format!("{}/models", endpoint.base_url.trim_end_matches('/'));
-        let url = outbound
+        let to = outbound
             .url(&address)
             .map_err(|_| "its address is no URL")?;
         let client = outbound
-            .towards(&url, ca, provider.proxy.as_deref())
+            .towards(&to.url, ca, provider.proxy.as_deref())
             .map_err(|error| error.to_string())?;
-        let mut request = client.get(url);
+        let mut request = client.get(to.url.clone());
         match endpoint.dialect {
             EndpointDialect::Openai => {}
             EndpointDialect::Anthropic => {
@@ -93,7 +93,8 @@ impl ModelClient {
         if !status.is_success() {
             return Err(format!("it answered with status {}", status.as_u16()));
         }
-        let body = body::prefix(response, LONGEST).await.map_err(unconnected)?;
+        let body = body::prefix(response.into(), LONGEST).await;
+        let body = body.map_err(|error| error::body_failure(&error, &to.url).cause.to_string())?;
         let list: List =
             serde_json::from_slice(&body).map_err(|_| "its answer is not a list of models")?;
         let ids = list.data.into_iter().map(|listed| listed.id);

@@ -10,11 +10,11 @@ use flate2::write::MultiGzDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
-use reqwest::Response;
 use thiserror::Error;
 use toolcrib_mediation::{ConnectionFailure, Scrubber, ToolBody};
 
 use crate::outbound::error;
+use crate::outbound::transport::Response;
 
 /// Most bytes that are counted to learn the true length of a body. Decoded bytes count, so this
 /// also bounds the cost of a compressed body.

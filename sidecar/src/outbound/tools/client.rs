@@ -173,7 +173,7 @@ impl<'a> Sender<'a> {
         method: HttpMethod,
         call: HttpCall,
     ) -> Result<PreparedCall<'a>, ToolFailure> {
-        let request = http::request(&self.services.connections(tool)?, tool, method, call)?;
+        let request = http::request(self.services.transport(tool)?, tool, method, call)?;
         Ok(PreparedCall::http(self.services, request))
     }
 

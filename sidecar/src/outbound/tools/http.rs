@@ -3,8 +3,12 @@
 //! Invariants: destination and method come from the manifest alone; no redirect is
 //! followed; nothing is sent twice.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, StatusCode};
+use http::{Method, StatusCode};
+use http_body_util::Full;
 use toolcrib_manifest::HttpMethod;
 use toolcrib_mediation::{Certainty, HttpCall, ResultCode, ToolBody, ToolFailure, target};
 use url::Url;
@@ -16,47 +20,60 @@ use super::services::Services;
 use crate::outbound::error;
 use crate::outbound::tools::answer;
 use crate::outbound::tools::{CLAW_ID, ToolOutput, ToolResult, unanswered};
+use crate::outbound::transport::{Destination, SendError, Transport};
 
-/// A request, and the URL that it is sent to.
+/// A request, and the way that it takes.
 #[derive(Debug)]
 pub(super) struct Request {
-    pub url: Url,
-    pub request: reqwest::RequestBuilder,
+    pub to: Arc<Destination>,
+    transport: Transport,
+    request: http::Request<Full<Bytes>>,
 }
 
 /// Makes the request of a call, without its credential. The tool's client restricts the methods.
 pub(super) fn request(
-    connections: &reqwest::Client,
+    transport: Transport,
     tool: &GrantedTool,
     method: HttpMethod,
     call: HttpCall,
 ) -> Result<Request, ToolFailure> {
     let base_url = &tool.entry().execution.base_url;
-    let url = target(base_url, &call.path_and_query)
+    let to = target(base_url, &call.path_and_query)
+        .and_then(|url| Destination::try_from(url).ok())
         .ok_or_else(|| tool.unusable("its path cannot be sent as it is written"))?;
     let headers = headers(&call).map_err(|what| tool.unusable(what))?;
-    let mut request = connections
-        .request(wire_method(method), url.clone())
-        .headers(headers);
-    if let Some(body) = call.body {
-        request = request.body(body);
-    }
-    Ok(Request { url, request })
+    let mut request = http::Request::new(Full::from(call.body.unwrap_or_default()));
+    *request.method_mut() = wire_method(method);
+    *request.uri_mut() = to.uri.clone();
+    *request.headers_mut() = headers;
+    Ok(Request {
+        to: Arc::new(to),
+        transport,
+        request,
+    })
 }
 
 pub(super) async fn exchange(
     services: Services<'_>,
     name: &str,
-    mut request: reqwest::RequestBuilder,
+    request: Request,
     credential: Option<Credential>,
     max_result: usize,
 ) -> Result<ToolResult, ToolFailure> {
+    let Request {
+        to,
+        transport,
+        mut request,
+    } = request;
     let mut token = None;
     if let Some(credential) = credential {
-        request = request.header(credential.name, credential.value);
+        request
+            .headers_mut()
+            .append(credential.name, credential.value);
         token = credential.token;
     }
-    let response = request.send().await.map_err(|error| unsent(name, error))?;
+    let sent = transport.send(to.clone(), request).await;
+    let response = sent.map_err(|error| unsent(name, &error, &to.url))?;
     let status = response.status().as_u16();
     if let Some(token) = token.filter(|_| response.status() == StatusCode::UNAUTHORIZED)
         && let Some(failure) = services.refused(name, &token)
@@ -98,12 +115,12 @@ fn ran(name: &str, what: &str) -> ToolFailure {
 }
 
 /// The failure of a request without an answer.
-fn unsent(name: &str, error: reqwest::Error) -> ToolFailure {
-    let failure = match error.is_connect() || error.is_builder() {
+fn unsent(name: &str, error: &SendError, url: &Url) -> ToolFailure {
+    let failure = match error.is_unsent() {
         true => ToolFailure::unreachable(name),
         false => ToolFailure::broken_off(name),
     };
-    unanswered(name, failure, error::failure(&error))
+    unanswered(name, failure, error::send_failure(error, url))
 }
 
 fn headers(call: &HttpCall) -> Result<HeaderMap, &'static str> {

@@ -348,7 +348,7 @@ async fn ask(request: reqwest::RequestBuilder) -> Result<TokenResponse, TokenErr
         return Err(TokenError::Refused(status.as_u16()));
     }
     let url = response.url().clone();
-    let whole = body::whole(response, MAX_ANSWER).await;
+    let whole = body::whole(response.into(), MAX_ANSWER).await;
     let body = whole.map_err(|unread| match unread {
         BodyError::TooLarge => TokenError::Malformed,
         BodyError::Broken(error) => TokenError::Unreachable(error::body_failure(&error, &url)),

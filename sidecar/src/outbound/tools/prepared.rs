@@ -52,13 +52,18 @@ impl<'a> PreparedCall<'a> {
         let credential = self.services.credential(tool, deadline).await?;
         match self.request {
             Request::Http(request) => {
-                let http::Request { url, request } = *request;
-                let exchange =
-                    http::exchange(self.services, name, request, credential, context.max_result);
+                let to = request.to.clone();
+                let exchange = http::exchange(
+                    self.services,
+                    name,
+                    *request,
+                    credential,
+                    context.max_result,
+                );
                 match timeout_at(deadline, exchange).await {
                     Ok(result) => result,
                     Err(_) => {
-                        let connection = error::timed_out(url.as_str());
+                        let connection = error::timed_out(to.url.as_str());
                         Err(unanswered(name, ToolFailure::timeout(name), connection))
                     }
                 }

@@ -5,14 +5,16 @@
 use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
-use toolcrib_manifest::Auth;
+use toolcrib_manifest::{Auth, ServiceSettings};
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolFailure};
+use url::Url;
 
 use super::credential::{Credential, CredentialError, credential};
 use super::granted::GrantedTool;
 use super::oauth::{AccessToken, Tokens};
 use crate::config::CurrentConfig;
 use crate::outbound::tools::unanswered;
+use crate::outbound::transport::Transport;
 use crate::outbound::{Outbound, OutboundError, error};
 
 /// Connections and credentials for the calls of tools. Only a client of [`crate::outbound::tools::client`] and the
@@ -26,12 +28,24 @@ pub(super) struct Services<'a> {
 }
 
 impl Services<'_> {
-    /// The client for the tool's service.
+    /// The client for the tool's MCP server.
     pub(super) fn connections(self, tool: &GrantedTool) -> Result<reqwest::Client, ToolFailure> {
-        let url = self.outbound.url(&tool.entry().execution.base_url);
-        let url = url.map_err(|_| tool.unusable("its address is no URL"))?;
-        let client = self.outbound.towards_service(&url, tool.settings());
-        client.map_err(|error| match error {
+        self.connect(tool, Outbound::towards_service)
+    }
+
+    /// The transport to the tool's HTTP service.
+    pub(super) fn transport(self, tool: &GrantedTool) -> Result<Transport, ToolFailure> {
+        self.connect(tool, Outbound::transport_to_service)
+    }
+
+    fn connect<C>(
+        self,
+        tool: &GrantedTool,
+        towards: impl Fn(&Outbound, &Url, Option<&ServiceSettings>) -> Result<C, OutboundError>,
+    ) -> Result<C, ToolFailure> {
+        let to = self.outbound.url(&tool.entry().execution.base_url);
+        let to = to.map_err(|_| tool.unusable("its address is no URL"))?;
+        towards(self.outbound, &to.url, tool.settings()).map_err(|error| match error {
             OutboundError::AddressRefused(connection) => {
                 let failure = ToolFailure::unreachable(tool.name());
                 unanswered(tool.name(), failure, connection)
