@@ -61,10 +61,12 @@ impl Destination {
     }
 }
 
+type Connector = Timed<HttpsConnector<HttpConnector<Names>>>;
+
 /// A client with connections of its own. Clones share them.
 #[derive(Clone, Debug)]
 pub enum Transport {
-    Direct(Client<Timed<HttpsConnector<HttpConnector<Names>>>, Full<Bytes>>),
+    Direct(Arc<Client<Connector, Full<Bytes>>>),
     Proxied(reqwest::Client),
 }
 
@@ -80,7 +82,7 @@ impl Transport {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_PER_HOST)
             .build(Timed(connector));
-        Self::Direct(client)
+        Self::Direct(Arc::new(client))
     }
 
     /// Sends a request, whose URI is that of `to`. Returns after the head of the response.

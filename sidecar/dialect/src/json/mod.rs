@@ -232,7 +232,7 @@ pub fn quote(text: &str) -> String {
     if scan::is_plain(text) {
         return ["\"", text, "\""].concat();
     }
-    serde_json::Value::from(text).to_string()
+    serde_json::to_string(text).expect("a text always serializes")
 }
 
 /// Builds `{"key": value, …}` from JSON texts.
