@@ -175,8 +175,10 @@ pub(crate) fn appended(tools: Option<&str>, more: &[String]) -> Result<String, D
     let Some(raw) = tools else {
         return Ok(json::array(more));
     };
-    let array = Array::scan(raw)?;
-    Ok(array.edit(raw, |_| Change::Keep, &[(array.items.len(), more)]))
+    json::appended(raw, more).ok_or(DialectError::WrongType {
+        field: "tools",
+        expected: "an array",
+    })
 }
 
 /// Returns the member `tools` with the managed tools at its end, or `None` if the edits add none.

@@ -3,6 +3,8 @@
 //! Each dialect's module reads them. Not here: the bodies themselves ([`crate::Request`],
 //! [`crate::Reply`]) and the edits.
 
+use std::ops::Range;
+
 use crate::usage::Usage;
 
 /// The fields of a request that the mediator uses.
@@ -58,6 +60,8 @@ pub(crate) struct ReplyView {
     pub finish: Option<String>,
     pub usage: Usage,
     pub choices: usize,
+    /// Position of the first choice's message; only in Chat Completions.
+    pub message: Range<usize>,
 }
 
 /// A tool call as the model wrote it, before its owner is decided.

@@ -1,5 +1,7 @@
 //! The reply: content blocks.
 
+use std::ops::Range;
+
 use crate::json::{self, Array, Change, Object};
 use crate::read::{
     Counts, hide_what_leads_to_hidden, scan_array, scan_object, text_of, with_members,
@@ -23,6 +25,7 @@ pub(crate) fn view(text: &str) -> Result<ReplyView, DialectError> {
         finish: body.get(text, "stop_reason").and_then(json::string),
         usage: body.get(text, "usage").map(usage).unwrap_or_default(),
         choices: 1,
+        message: Range::default(),
     })
 }
 

@@ -255,6 +255,27 @@ pub fn array(items: &[String]) -> String {
     out.close("]")
 }
 
+/// Returns a value's text with `items` at its end, without a scan; `None` if it is no array.
+pub fn appended(value: &str, items: &[String]) -> Option<String> {
+    let before = value.trim_end().strip_suffix(']')?;
+    let elements = before.trim_start().strip_prefix('[')?;
+    let more: usize = items.iter().map(|item| item.len() + 1).sum();
+    let mut out = String::with_capacity(value.len() + more);
+    let is_empty = elements.trim_start().is_empty();
+    out.push_str(match is_empty {
+        true => &before[..before.len() - elements.len()],
+        false => before,
+    });
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 || !is_empty {
+            out.push(',');
+        }
+        out.push_str(item);
+    }
+    out.push_str(&value[before.len()..]);
+    Some(out)
+}
+
 pub fn is_null(raw: &str) -> bool {
     raw == "null"
 }

@@ -16,6 +16,8 @@ use super::{Array, Item, MAX_PARTS, Member, Object};
 /// Number of plain bytes that are skipped at once.
 const BLOCK: usize = 32;
 const WORD: usize = size_of::<u64>();
+/// Most members of a usual object.
+const FEW: usize = 8;
 /// Limits the open brackets of one value.
 const DEPTH: u32 = u64::BITS;
 
@@ -49,6 +51,9 @@ pub(super) fn object_and_items(
             let slot = start..scan.at - 1;
             if members.len() == MAX_PARTS {
                 return None;
+            }
+            if members.is_empty() {
+                members.reserve(FEW);
             }
             members.push(Member { key, slot, value });
             if !comma {

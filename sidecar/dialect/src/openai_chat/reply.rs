@@ -1,5 +1,7 @@
 //! The reply: the first choice's message.
 
+use std::ops::Range;
+
 use crate::json::{self, Change, Object};
 use crate::read::{scan_array, scan_object};
 use crate::usage::Names;
@@ -8,18 +10,24 @@ use crate::{CallKind, DialectError, RawCall, ToolResult, Usage};
 
 pub(crate) fn view(text: &str) -> Result<ReplyView, DialectError> {
     let body = Object::scan(text)?;
-    let choices_raw = body
-        .get(text, "choices")
-        .ok_or(DialectError::Missing("choices"))?;
-    let choices = scan_array(choices_raw, "choices")?;
-    let choice = choices
-        .texts(choices_raw)
-        .next()
+    let listed = body
+        .member("choices")
+        .ok_or(DialectError::Missing("choices"))?
+        .value
+        .clone();
+    let choices = scan_array(&text[listed.clone()], "choices")?;
+    let first = choices
+        .items
+        .first()
         .ok_or(DialectError::Missing("choices[0]"))?;
+    let first = within(&listed, &first.value);
+    let choice = &text[first.clone()];
     let fields = scan_object(choice, "choices")?;
-    let message = fields
-        .get(choice, "message")
+    let place = fields
+        .member("message")
         .ok_or(DialectError::Missing("choices[0].message"))?;
+    let place = within(&first, &place.value);
+    let message = &text[place.clone()];
     let parts = scan_object(message, "message")?;
     Ok(ReplyView {
         calls: calls_of(message, &parts)?,
@@ -27,16 +35,22 @@ pub(crate) fn view(text: &str) -> Result<ReplyView, DialectError> {
         finish: fields.get(choice, "finish_reason").and_then(json::string),
         usage: body.get(text, "usage").map(usage).unwrap_or_default(),
         choices: choices.items.len(),
+        message: place,
     })
 }
 
+/// The place of a part of a part.
+fn within(outer: &Range<usize>, inner: &Range<usize>) -> Range<usize> {
+    outer.start + inner.start..outer.start + inner.end
+}
+
+/// `message`: that of the reply.
 pub(crate) fn items(
-    text: &str,
+    message: &str,
     calls: &[RawCall],
     results: &[ToolResult],
     rename: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, DialectError> {
-    let message = message(text)?;
     let mut items = vec![with_calls(message, calls, results, rename)?];
     for result in results {
         let id = calls.get(result.call).map(|call| call.id.as_str());

@@ -126,7 +126,10 @@ impl Reply {
     ) -> Result<Vec<String>, DialectError> {
         let (text, calls) = (&*self.text, &*self.view.calls);
         match self.dialect {
-            Dialect::OpenaiChat => openai_chat::reply::items(text, calls, results, &rename),
+            Dialect::OpenaiChat => {
+                let message = &text[self.view.message.clone()];
+                openai_chat::reply::items(message, calls, results, &rename)
+            }
             Dialect::AnthropicMessages => anthropic::reply::items(text, calls, results, &rename),
             Dialect::OpenaiResponses => responses::reply::items(text, calls, results, &rename),
         }

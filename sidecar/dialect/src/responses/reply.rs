@@ -1,5 +1,7 @@
 //! The reply: output items.
 
+use std::ops::Range;
+
 use super::item::{self, Call, OutputForm};
 use crate::json::{self, Array, Object};
 use crate::read::{
@@ -29,6 +31,7 @@ pub(crate) fn view(text: &str) -> Result<ReplyView, DialectError> {
         finish: reason.or_else(|| text_of(text, "status")),
         usage: body.get(text, "usage").map(usage).unwrap_or_default(),
         choices: 1,
+        message: Range::default(),
     })
 }
 
