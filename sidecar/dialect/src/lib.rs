@@ -61,6 +61,7 @@ pub use edits::{
 pub use error::DialectError;
 pub use reply::reassembly::Reassembly;
 pub use reply::{MAX_REPLY, Reply};
+pub use request::known_tools::KnownTools;
 pub use request::{Request, UndecodedRequest, history_item, may_be_reply, reference, rename_calls};
 pub use sse::{SseEvent, SseParser, frame, keepalive};
 pub use usage::Usage;

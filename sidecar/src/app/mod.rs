@@ -10,7 +10,9 @@ pub mod sessions;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use toolcrib_dialect::KnownTools;
 
 use self::budgets::BudgetStore;
 use self::connections::Bounds;
@@ -57,6 +59,8 @@ pub struct App {
     pub rates: RateStore,
     /// The counts of the agent's budgets.
     pub budgets: Arc<BudgetStore>,
+    /// The runner's tools that were checked.
+    pub known_tools: Mutex<KnownTools>,
     pub settings: Settings,
     /// One permit per running request; draining takes them all.
     pub requests: Arc<Semaphore>,

@@ -203,7 +203,9 @@ async fn begin(
         model_request.body = SentBody::Bytes(RecordBody::of(&body));
         return Err(error);
     }
-    let request = match Request::decode_or_return(model_request.dialect, body) {
+    let known = &app.known_tools;
+    let decoded = Request::decode_or_return(model_request.dialect, body, &mut known.lock());
+    let request = match decoded {
         Ok(request) => Arc::new(request),
         Err(UndecodedRequest { error, body }) => {
             model_request.body = SentBody::Bytes(RecordBody::of(&body));

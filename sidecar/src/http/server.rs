@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -363,6 +364,7 @@ fn app(
         ),
         metrics,
         link: LinkStatus::default(),
+        known_tools: Mutex::default(),
         requests: Arc::new(Semaphore::new(limits.requests)),
         bodies,
         settings: Settings {

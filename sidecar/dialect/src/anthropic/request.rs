@@ -9,15 +9,24 @@ use crate::read::{
 use crate::view::RequestView;
 use crate::{DialectError, Edits, HistoryPart, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
-pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
-    let mut tools = elements(text, fields, "tools")?
+/// Returns the names of the member `tools`.
+pub(crate) fn tools(text: &str, fields: &Object) -> Result<Vec<String>, DialectError> {
+    elements(text, fields, "tools")?
         .into_iter()
         .map(tool_name)
         .collect::<Option<Vec<_>>>()
         .ok_or(DialectError::WrongType {
             field: "tools",
             expected: "an array of named tools",
-        })?;
+        })
+}
+
+/// `tools`: the names of the member `tools`.
+pub(crate) fn view(
+    text: &str,
+    fields: &Object,
+    mut tools: Vec<String>,
+) -> Result<RequestView, DialectError> {
     if present(text, fields, "messages").is_some_and(|raw| raw.contains(INLINE)) {
         for message in elements(text, fields, "messages")? {
             tools.extend(inline_tools(message));

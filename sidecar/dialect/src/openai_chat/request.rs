@@ -9,11 +9,18 @@ use crate::read::{
 use crate::view::RequestView;
 use crate::{DialectError, Edits, StreamEdit, ToolChoice, ToolChoiceEdit, ToolDeclaration};
 
-pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
-    let mut tools = Vec::new();
-    for tool in elements(text, fields, "tools")? {
-        tools.push(tool_name(tool)?);
-    }
+/// Returns the names of the member `tools`.
+pub(crate) fn tools(text: &str, fields: &Object) -> Result<Vec<String>, DialectError> {
+    let tools = elements(text, fields, "tools")?;
+    tools.into_iter().map(tool_name).collect()
+}
+
+/// `tools`: the names of the member `tools`.
+pub(crate) fn view(
+    text: &str,
+    fields: &Object,
+    mut tools: Vec<String>,
+) -> Result<RequestView, DialectError> {
     let functions = elements(text, fields, "functions")?;
     for function in &functions {
         tools.push(named(function, "functions")?);

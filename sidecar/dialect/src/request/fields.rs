@@ -142,13 +142,19 @@ static FIELDS: LazyLock<KnownNames> =
 static MEMBER_NAMES: LazyLock<KnownNames> = LazyLock::new(|| KnownNames::new(MEMBERS));
 
 /// Refuses fields that a lenient parser could decode as another field. Checks the top level, and
-/// the members of [`WALKED`] fields except [`FREE`] ones.
-pub(crate) fn unambiguous(text: &str, fields: &Object) -> Result<(), DialectError> {
+/// the members of [`WALKED`] fields except [`FREE`] ones. `checked`: a field whose members were checked
+/// before.
+pub(crate) fn unambiguous(
+    text: &str,
+    fields: &Object,
+    checked: Option<&str>,
+) -> Result<(), DialectError> {
     check(fields, &FIELDS)?;
     fields
         .members
         .iter()
         .filter(|member| WALKED.contains(&member.key.as_str()))
+        .filter(|member| checked != Some(member.key.as_str()))
         .try_for_each(|member| walk(&text[member.value.clone()], MAX_DEPTH))
 }
 

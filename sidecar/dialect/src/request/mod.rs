@@ -1,6 +1,7 @@
 //! A runner's request: decodes it, and encodes it for the model with [`Edits`] applied.
 
 pub mod fields;
+pub mod known_tools;
 pub mod provider_tools;
 
 use std::ops::Range;
@@ -9,9 +10,10 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use self::fields::REFUSED;
+use self::known_tools::KnownTools;
 use crate::edits::{DeclaredTools, Edits, ToolDeclaration};
 use crate::json::{self, Array, Item, Object};
-use crate::read::{flag, optional};
+use crate::read::{flag, optional, present};
 use crate::view::{HistoryItem, RequestView, ToolChoice};
 use crate::{Dialect, DialectError, anthropic, openai_chat, responses};
 
@@ -53,16 +55,21 @@ impl Request {
     /// Decodes a body. Errors: not UTF-8, not JSON, a field of a wrong type, a repeated or
     /// ambiguous field, a field that could bypass policy.
     pub fn decode(dialect: Dialect, body: Vec<u8>) -> Result<Self, DialectError> {
-        Self::decode_or_return(dialect, body).map_err(|it| it.error)
+        let decoded = Self::decode_or_return(dialect, body, &mut KnownTools::default());
+        decoded.map_err(|it| it.error)
     }
 
-    /// Decodes like [`Request::decode`]; an error has the body.
-    pub fn decode_or_return(dialect: Dialect, body: Vec<u8>) -> Result<Self, UndecodedRequest> {
+    /// Decodes like [`Request::decode`], with the tools of earlier requests; an error has the body.
+    pub fn decode_or_return(
+        dialect: Dialect,
+        body: Vec<u8>,
+        known: &mut KnownTools,
+    ) -> Result<Self, UndecodedRequest> {
         let text = String::from_utf8(body).map_err(|error| UndecodedRequest {
             error: DialectError::NotUtf8,
             body: error.into_bytes(),
         })?;
-        match Self::scan(dialect, &text) {
+        match Self::scan(dialect, &text, known) {
             Ok((fields, history, view)) => Ok(Self {
                 dialect,
                 text,
@@ -80,11 +87,14 @@ impl Request {
     fn scan(
         dialect: Dialect,
         text: &str,
+        known: &mut KnownTools,
     ) -> Result<(Object, Vec<Range<usize>>, RequestView), DialectError> {
         // The history is most of a body, so one pass finds the top-level fields and the history's
         // items.
         let (fields, items) = Object::scan_into(text, history_field(dialect))?;
-        fields::unambiguous(text, &fields)?;
+        let sent = present(text, &fields, "tools");
+        let names = sent.and_then(|sent| known.names(dialect, sent));
+        fields::unambiguous(text, &fields, names.is_some().then_some("tools"))?;
         if let Some(member) = fields
             .members
             .iter()
@@ -93,10 +103,22 @@ impl Request {
             return Err(DialectError::FieldRefused(member.key.to_string()));
         }
         let history = history(dialect, text, &fields, items)?;
+        let tools = match names {
+            Some(names) => names,
+            None => {
+                let names = match dialect {
+                    Dialect::OpenaiChat => openai_chat::request::tools(text, &fields),
+                    Dialect::AnthropicMessages => anthropic::request::tools(text, &fields),
+                    Dialect::OpenaiResponses => responses::request::tools(text, &fields),
+                }?;
+                known.remember(dialect, sent, &names);
+                names
+            }
+        };
         let view = match dialect {
-            Dialect::OpenaiChat => openai_chat::request::view(text, &fields),
-            Dialect::AnthropicMessages => anthropic::request::view(text, &fields),
-            Dialect::OpenaiResponses => responses::request::view(text, &fields),
+            Dialect::OpenaiChat => openai_chat::request::view(text, &fields, tools),
+            Dialect::AnthropicMessages => anthropic::request::view(text, &fields, tools),
+            Dialect::OpenaiResponses => responses::request::view(text, &fields, tools),
         }?;
         optional(text, &fields, "model", MODEL, |raw| {
             json::string(raw).filter(|model| model.len() <= MAX_MODEL)

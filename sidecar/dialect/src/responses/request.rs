@@ -17,11 +17,21 @@ const PREVIOUS: &str = "previous_response_id";
 /// tools of a request replace those of a `prompt`.
 const STATE_ELSEWHERE: [&str; 2] = ["conversation", "prompt"];
 
-pub(crate) fn view(text: &str, fields: &Object) -> Result<RequestView, DialectError> {
+/// Returns the names of the member `tools`.
+pub(crate) fn tools(text: &str, fields: &Object) -> Result<Vec<String>, DialectError> {
     let mut tools = Vec::new();
     for tool in elements(text, fields, "tools")? {
         tools.extend(item::declared(tool)?);
     }
+    Ok(tools)
+}
+
+/// `tools`: the names of the member `tools`.
+pub(crate) fn view(
+    text: &str,
+    fields: &Object,
+    mut tools: Vec<String>,
+) -> Result<RequestView, DialectError> {
     if present(text, fields, "input").is_some_and(|input| input.starts_with('[')) {
         for item in elements(text, fields, "input")? {
             tools.extend(found_tools(item)?);
