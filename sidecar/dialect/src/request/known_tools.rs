@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::Dialect;
 
-/// Most lists. A runner has one for each of its sub-agents.
+/// Most lists. Most runners send one; those with sub-agents send a few.
 const MOST: usize = 4;
 /// Most bytes of a list that is remembered.
 const MAX_BYTES: usize = 64 * 1024;
@@ -84,7 +84,7 @@ mod tests {
         for tools in [
             r#"[{"TYPE":"function","function":{"name":"a"}}]"#,
             r#"[{"type":"function","type":"custom","function":{"name":"a"}}]"#,
-            r#"[{"type":"function"}]"#,
+            r#"[{"type":"function","function":{}}]"#,
             r#"{"type":"function"}"#,
         ] {
             for _ in 0..2 {
