@@ -22,7 +22,7 @@ pub fn failure(error: &reqwest::Error) -> ConnectionFailure {
 /// The same for a request to `url`.
 pub fn send_failure(error: &SendError, url: &Url) -> ConnectionFailure {
     ConnectionFailure {
-        cause: cause(error),
+        cause: cause(error.cause()),
         address: origin(url),
     }
 }
@@ -186,9 +186,11 @@ mod tests {
             .timeout(Duration::from_millis(20))
             .send()
             .await;
-        assert_eq!(
-            failure(&asked.unwrap_err()).cause,
-            ConnectionCause::TimedOut
-        );
+        let error = asked.unwrap_err();
+        assert_eq!(failure(&error).cause, ConnectionCause::TimedOut);
+        // The same error on a route over a proxy.
+        let url = Url::parse(&url).unwrap();
+        let found = send_failure(&SendError::from(error), &url);
+        assert_eq!(found.cause, ConnectionCause::TimedOut);
     }
 }

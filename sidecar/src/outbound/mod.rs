@@ -7,8 +7,8 @@
 //! proxy or root certificate is taken from the environment; a name never leads to this machine
 //! (not even by an address of its network), to the link-local range or to a metadata service. The
 //! check is on the addresses that are really connected to, so a name that changes its answer gains
-//! nothing. Every client for a URL of the compiled files comes from [`Outbound::towards`], which
-//! checks literal addresses by the compiler's own rule.
+//! nothing. Every client for a URL of the compiled files comes from [`Outbound::towards`] or
+//! [`Outbound::transport`], which check literal addresses by the compiler's own rule.
 
 pub mod body;
 pub mod error;
@@ -119,7 +119,8 @@ pub struct Outbound {
     /// Fixed addresses of names that are not looked up.
     addresses: Vec<(String, SocketAddr)>,
     clients: Mutex<HashMap<Route, Client>>,
-    transports: Mutex<Vec<(Route, Transport)>>,
+    /// The transports without a proxy, by CA bundle.
+    transports: Mutex<Vec<(Option<String>, Transport)>>,
     urls: Mutex<HashMap<String, Arc<Destination>>>,
 }
 
@@ -197,7 +198,7 @@ impl Outbound {
         }
         self.check(url)?;
         let mut transports = self.transports.lock();
-        let known = transports.iter().find(|(it, _)| it.ca.as_deref() == ca);
+        let known = transports.iter().find(|(it, _)| it.as_deref() == ca);
         if let Some((_, transport)) = known {
             return Ok(transport.clone());
         }
@@ -205,11 +206,7 @@ impl Outbound {
         if transports.len() >= CLIENTS {
             transports.clear();
         }
-        let route = Route {
-            ca: ca.map(str::to_string),
-            proxy: None,
-        };
-        transports.push((route, transport.clone()));
+        transports.push((ca.map(str::to_string), transport.clone()));
         Ok(transport)
     }
 
@@ -339,7 +336,7 @@ fn tls(ca: Option<&str>) -> Result<ClientConfig, OutboundError> {
     Ok(config)
 }
 
-/// The same for [`Transport`].
+/// Sets a [`Transport`]'s TCP up as [`build`] sets that of reqwest's clients.
 fn keep_alive(tcp: &mut HttpConnector<impl Clone>) {
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(PROBE));

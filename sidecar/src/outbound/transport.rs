@@ -61,7 +61,7 @@ impl Destination {
     }
 }
 
-type Connector = Timed<HttpsConnector<HttpConnector<Names>>>;
+type Connector = ConnectTimeout<HttpsConnector<HttpConnector<Names>>>;
 
 /// A client with connections of its own. Clones share them.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl Transport {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_PER_HOST)
-            .build(Timed(connector));
+            .build(ConnectTimeout(connector));
         Self::Direct(Arc::new(client))
     }
 
@@ -120,6 +120,14 @@ pub enum SendError {
 }
 
 impl SendError {
+    /// The client's error, whose chain shows the cause. (`source` skips it.)
+    pub fn cause(&self) -> &(dyn Error + 'static) {
+        match self {
+            SendError::Direct(error) => error,
+            SendError::Proxied(error) => error,
+        }
+    }
+
     /// True if the request was not sent.
     pub fn is_unsent(&self) -> bool {
         match self {
@@ -142,7 +150,7 @@ pub struct Response {
 pub struct BrokenBody(BoxError);
 
 impl BrokenBody {
-    /// The error, whose chain shows the cause.
+    /// The error, whose chain shows the cause. (`source` skips it.)
     pub fn cause(&self) -> &(dyn Error + 'static) {
         &*self.0
     }
@@ -226,9 +234,9 @@ impl Service<Name> for Names {
 
 /// Limits the time of name lookup, connect and TLS handshake together.
 #[derive(Clone, Debug)]
-pub struct Timed<C>(C);
+pub struct ConnectTimeout<C>(C);
 
-impl<C> Service<Uri> for Timed<C>
+impl<C> Service<Uri> for ConnectTimeout<C>
 where
     C: Service<Uri, Error = BoxError, Future: Send + 'static>,
 {
