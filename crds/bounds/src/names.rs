@@ -116,8 +116,8 @@ impl KnownNames {
         }
         let start = name.split(['[', '\0']).next().unwrap_or(name);
         let known = |name: &str| self.by_letters.get(&letters(name)).copied();
-        let is_cut = start.len() < name.len();
-        known(name).or_else(|| is_cut.then(|| known(start))?)
+        let cut = Some(start).filter(|start| start.len() < name.len());
+        known(name).or_else(|| known(cut?))
     }
 }
 

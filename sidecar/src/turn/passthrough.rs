@@ -277,7 +277,7 @@ fn record_end(
     mut spending: Spending,
 ) {
     spending.received(passed.along.received);
-    let Passed {
+    let PassedAnswer {
         usage,
         called,
         kept,
@@ -568,7 +568,7 @@ impl Along {
         }
     }
 
-    fn finish(mut self) -> Passed {
+    fn finish(mut self) -> PassedAnswer {
         let mut reply = None;
         let usage = if !self.events.is_empty() {
             Reassembly::usage(&self.events, self.dialect)
@@ -580,7 +580,7 @@ impl Along {
             self.called.extend(calls.map(|call| short(&call.name)));
             reply.as_ref().map(Reply::usage).unwrap_or_default()
         };
-        Passed {
+        PassedAnswer {
             usage,
             called: self.called,
             kept: self.kept,
@@ -590,7 +590,7 @@ impl Along {
 }
 
 /// An answer that has passed.
-struct Passed {
+struct PassedAnswer {
     usage: Usage,
     called: Vec<String>,
     kept: RecordBody,
