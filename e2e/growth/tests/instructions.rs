@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use toolcrib_growth::entries::{self, Entry};
 use toolcrib_growth::table::{self, Worst};
@@ -96,28 +97,29 @@ fn compare_with_table(entries: &[Entry], measured: &BTreeMap<&str, Worst>) {
     );
 }
 
-/// Returns the series of these entry points, by entry point and shape. Runs one process per core,
-/// since callgrind needs seconds to start.
+/// Returns the series of these entry points, by entry point and shape. Runs one process per core
+/// until all entry points are counted.
 fn counted_in_parallel(entries: &[&Entry]) -> BTreeMap<(String, String), Series> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let groups: Vec<Vec<&str>> = (0..cores.min(entries.len()))
-        .map(|core| {
-            let of_core = entries.iter().skip(core).step_by(cores);
-            of_core.map(|entry| entry.name).collect()
-        })
-        .collect();
+    // Not the entry points, which hold functions of this thread.
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+    let next = AtomicUsize::new(0);
+    let counted_on_core = || {
+        let mut series = BTreeMap::new();
+        while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+            series.extend(counted(name));
+        }
+        series
+    };
     std::thread::scope(|scope| {
-        let runs: Vec<_> = groups
-            .iter()
-            .map(|names| scope.spawn(|| counted(names)))
-            .collect();
+        let runs: Vec<_> = (0..cores).map(|_| scope.spawn(counted_on_core)).collect();
         let counts = runs.into_iter().map(|run| run.join().expect("no panic"));
         counts.flatten().collect()
     })
 }
 
-/// Runs entry points under callgrind.
-fn counted(names: &[&str]) -> BTreeMap<(String, String), Series> {
+/// Runs an entry point under callgrind.
+fn counted(name: &str) -> BTreeMap<(String, String), Series> {
     let folder = tempfile::tempdir().expect("a folder");
     let parts = folder.path().join("callgrind");
     let run = Command::new("valgrind")
@@ -127,7 +129,7 @@ fn counted(names: &[&str]) -> BTreeMap<(String, String), Series> {
         .arg("--dump-line=no")
         .arg(format!("--callgrind-out-file={}", parts.display()))
         .arg(env!("CARGO_BIN_EXE_growth"))
-        .args(names)
+        .arg(name)
         .output()
         .expect("valgrind runs: ./e2e/run growth installs it");
     let errors = String::from_utf8_lossy(&run.stderr);
