@@ -20,6 +20,12 @@ use super::progress::Progress;
 /// Makes the Go compiler collect garbage less often than by default: a fifth less CPU time, for
 /// some hundred MB of memory.
 const GOGC: &str = "400";
+/// No debug information: the linker drops it from every program here, and to generate it takes a
+/// tenth of the CPU time.
+const COMPILER_FLAGS: &str = "-gcflags=all=-dwarf=false";
+/// Go's build gives way to Cargo's beside it: Go keeps all cores busy until its end, while Cargo's last
+/// crates wait for each other.
+const NICENESS: [&str; 3] = ["nice", "-n", "10"];
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// A module of which programs are built.
@@ -71,14 +77,18 @@ impl GoModule<'_> {
             hash.update(content);
         }
         hash.update(self.linker_flags);
+        hash.update(COMPILER_FLAGS);
         Ok(hex::encode(hash.finalize())[..16].to_string())
     }
 
     fn build(&self, folder: &Path, progress: &Progress) -> Result<()> {
         let title = self.title;
         let go = |arguments: &[&str]| {
-            let mut command = Command::new("go");
+            let [program, niceness @ ..] = NICENESS;
+            let mut command = Command::new(program);
             command
+                .args(niceness)
+                .arg("go")
                 .current_dir(self.folder)
                 .env("CGO_ENABLED", "0")
                 .env("GOGC", GOGC)
@@ -109,7 +119,7 @@ impl GoModule<'_> {
             "{}/",
             temporary.to_str().context("the home's path is not UTF-8")?
         );
-        let flags = ["-ldflags", self.linker_flags, "-o", &output];
+        let flags = [COMPILER_FLAGS, "-ldflags", self.linker_flags, "-o", &output];
         let mut child = go(&[&["build", "-v", "-trimpath"][..], &flags, self.packages].concat())
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
