@@ -20,8 +20,8 @@ use crate::cluster::lock::{BUILD_DEADLINE, Lock};
 /// How the programs are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// For the demonstration and the tests: builds in a fraction of the time, and gives somewhat
-    /// larger programs.
+    /// For the demonstration and the tests: builds in a fraction of the time, and gives larger and
+    /// slower programs with assertions.
     Quick,
     /// For published images.
     Release,

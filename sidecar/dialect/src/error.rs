@@ -28,7 +28,7 @@ pub enum DialectError {
     /// which the agent's policy refuses.
     #[error(
         "`{0}` makes the provider execute a tool or fetch a URL, which the agent's \
-         policy.providerTools refuses (with egress: Declared it always does): leave it out"
+         policy.providerTools refuses (with egress: Declared it always does)"
     )]
     ProviderSide(String),
     /// A field that refers to a conversation, or a part of one, that the provider stores.

@@ -282,6 +282,7 @@ fn record_end(
         called,
         kept,
         reply,
+        has_failed,
     } = passed.along.finish();
     match passed.error {
         None => spending.answered(Some(usage)),
@@ -293,12 +294,14 @@ fn record_end(
         None => Vec::new(),
     };
     request.caller.trace.used(usage);
+    let of_provider = has_failed.then(|| RunnerCode::UpstreamError.name());
+    let error = passed.error.or(of_provider);
     let turn = TurnRecord {
-        status: match passed.error {
+        status: match error {
             None => RecordStatus::Ok,
             Some(_) => RecordStatus::Error,
         },
-        error: passed.error,
+        error,
         usage: TraceUsage {
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
@@ -527,6 +530,8 @@ struct Along {
     events: Vec<SseEvent>,
     /// Names of calls, at most [`MAX_CALLS`].
     called: Vec<String>,
+    /// The provider has ended the stream with an error.
+    has_failed: bool,
     /// Bytes so far.
     received: usize,
 }
@@ -539,6 +544,7 @@ impl Along {
             parser: streamed.then(|| SseParser::new(MAX_EVENT)),
             events: Vec::new(),
             called: Vec::new(),
+            has_failed: false,
             received: 0,
         }
     }
@@ -556,6 +562,7 @@ impl Along {
                     let called = Reassembly::called(event, self.dialect);
                     self.called
                         .extend(called.iter().take(room).map(|name| short(name)));
+                    self.has_failed |= Reassembly::is_failure(event, self.dialect);
                 }
                 let speaks = |event: &SseEvent| event.data.contains("\"usage\"");
                 self.events.extend(events.into_iter().filter(speaks));
@@ -583,6 +590,7 @@ impl Along {
         PassedAnswer {
             usage,
             called: self.called,
+            has_failed: self.has_failed || reply.as_ref().is_some_and(Reply::has_failed),
             kept: self.kept,
             reply,
         }
@@ -596,6 +604,8 @@ struct PassedAnswer {
     kept: RecordBody,
     /// `None`: a stream, or no valid reply.
     reply: Option<Reply>,
+    /// It says that the provider could not finish it.
+    has_failed: bool,
 }
 
 /// Cuts a name that is too long for the record.

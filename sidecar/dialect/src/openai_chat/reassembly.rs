@@ -74,6 +74,12 @@ pub(crate) fn usage(events: &[SseEvent]) -> Usage {
         .unwrap_or_default()
 }
 
+pub(crate) fn is_failure(data: &str) -> bool {
+    let fields = Object::scan(data).ok();
+    let error = fields.as_ref().and_then(|it| it.get(data, "error"));
+    error.is_some_and(|error| !json::is_null(error))
+}
+
 /// Returns the names of the calls that begin in a chunk. Servers send a call's name in its first
 /// delta.
 pub(crate) fn called(event: &SseEvent) -> Vec<String> {

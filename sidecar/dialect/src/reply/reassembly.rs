@@ -1,5 +1,6 @@
 //! Reassembles a streamed reply.
 
+use crate::read::text_of;
 use crate::{Dialect, DialectError, Reply, SseEvent, Usage, anthropic, openai_chat, responses};
 
 /// Collects events, and returns the reply that a request without streaming would have given. Holds
@@ -74,6 +75,23 @@ impl Reassembly {
             Dialect::OpenaiChat => openai_chat::reassembly::called(event),
             Dialect::AnthropicMessages => anthropic::reassembly::called(event),
             Dialect::OpenaiResponses => responses::reassembly::called(event),
+        }
+    }
+
+    /// Returns true for the event with which a provider ends its answer with an error, for a stream that
+    /// is passed through.
+    pub fn is_failure(event: &SseEvent, dialect: Dialect) -> bool {
+        let data = event.data.as_str();
+        if !data.contains("\"error\"") {
+            return false;
+        }
+        match dialect {
+            Dialect::OpenaiChat => openai_chat::reassembly::is_failure(data),
+            Dialect::AnthropicMessages => text_of(data, "type").as_deref() == Some("error"),
+            Dialect::OpenaiResponses => {
+                let kind = text_of(data, "type");
+                matches!(kind.as_deref(), Some("error" | "response.failed"))
+            }
         }
     }
 }

@@ -142,6 +142,52 @@ async fn calls_that_the_runner_did_not_declare_are_recorded() {
     }
 }
 
+/// The status of such an answer is 200.
+#[tokio::test]
+async fn an_answer_that_the_provider_ends_with_an_error_is_recorded_as_one() {
+    World::each(
+        |files| files.no_tools(),
+        &[],
+        async |world| {
+            let wire = world.wire;
+            let failure = match wire.0 {
+                Dialect::OpenaiChat => json!({"error": {"message": "out of otters"}}),
+                Dialect::AnthropicMessages => {
+                    json!({"type": "error", "error": {"message": "out of otters"}})
+                }
+                Dialect::OpenaiResponses => json!({"type": "response.failed",
+                    "response": {"status": "failed", "error": {"message": "out of otters"}}}),
+            };
+            let mut frames = wire.stream("r1", (&["well"], &[]));
+            frames.truncate(2);
+            frames.push(format!("data: {failure}\n\n"));
+            let chunks: Vec<&str> = frames.iter().map(String::as_str).collect();
+            let answer = Answer::chunks(200, &chunks);
+            world
+                .model
+                .will(answer.header("content-type", "text/event-stream"));
+            let mut request = wire.chat();
+            request["stream"] = json!(true);
+            let response = within("an answer", world.request(&request).send()).await;
+            let text = within("the stream", response.unwrap().text()).await;
+            assert_eq!(text.unwrap(), frames.concat());
+            let line = world.last_line();
+            let ended = (&line["http_status"], &line["status"], &line["error"]);
+            let expected = (json!(200), json!("error"), json!("upstream_error"));
+            assert_eq!(ended, (&expected.0, &expected.1, &expected.2));
+        },
+    )
+    .await;
+    let wire = Wire(Dialect::OpenaiResponses);
+    let world = World::speaking_with(wire, |files| files.no_tools(), &[]).await;
+    let failed = json!({"id": "r1", "object": "response", "status": "failed", "output": [],
+        "error": {"message": "out of otters"}});
+    world.model.will(Answer::json(failed));
+    let (status, _) = world.ask(wire.chat()).await;
+    assert_eq!(status, 200);
+    assert_eq!(world.last_line()["error"], "upstream_error");
+}
+
 #[tokio::test]
 async fn usage_of_passed_requests_is_recorded() {
     for wire in Wire::all() {
