@@ -15,10 +15,11 @@
 //! - [`cases`]: the measurements of the mediator, and of the wrapper of MCP servers;
 //! - [`audit`]: the measurements of reading a large record;
 //! - [`compiler`]: the measurements of the compiler;
-//! - [`report`]: rows, as a table and as JSON.
+//! - [`report`]: rows, as a table and as JSON;
+//! - [`soak`]: mediators under mixed load and faults for an hour: no reference, but checks.
 //!
 //! The targets are about CPU time per request: it is stable where latency and throughput are not.
-//! Nothing here asserts a figure; a missed target is a row that says so.
+//! No measurement asserts a figure; a missed target is a row that says so. Only [`soak`] fails.
 
 pub mod audit;
 pub mod cases;
@@ -29,6 +30,7 @@ pub mod manifest;
 mod pairs;
 pub mod process;
 pub mod report;
+pub mod soak;
 
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::manifest::TOKEN;
 
@@ -49,6 +49,11 @@ impl Step {
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn body(&self) -> &Bytes {
+        &self.body
     }
 
     pub(crate) fn request(&self) -> http::Result<Request<Full<Bytes>>> {
@@ -163,12 +168,19 @@ impl Load {
 }
 
 pub(crate) async fn connected(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
+    let (sender, _) = opened(address).await?;
+    Ok(sender)
+}
+
+/// Opens a connection; returns its task too. The task ends when the sender is dropped. An error of the
+/// connection fails the next request.
+pub(crate) async fn opened(
+    address: SocketAddr,
+) -> Result<(SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>)> {
     let stream = TcpStream::connect(address).await.context("connect")?;
     stream.set_nodelay(true)?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-    // The task ends when the sender is dropped. An error of the connection fails the next request.
-    tokio::spawn(connection);
-    Ok(sender)
+    Ok((sender, tokio::spawn(connection)))
 }
 
 /// Sends one request on a new connection; returns the body of its answer.

@@ -19,6 +19,15 @@ pub enum Streaming {
     Live,
 }
 
+impl Streaming {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Streaming::Buffered => "Buffered",
+            Streaming::Live => "Live",
+        }
+    }
+}
+
 /// The transport of the tools.
 #[derive(Clone, Copy, Debug)]
 pub enum Transport {
@@ -39,8 +48,27 @@ pub fn write(
     transport: Transport,
 ) -> Result<()> {
     let tools: Vec<Value> = (0..tools).map(|at| tool(at, servers, transport)).collect();
+    let native = !matches!(transport, Transport::Http);
+    write_files(
+        dir,
+        servers,
+        json!({"version": 1, "tools": tools}),
+        "sk-house-9b1c44e07d2f4a55",
+        json!({"streaming": streaming.word(), "native": native}),
+    )
+}
+
+/// Writes the files with this `tools.json`, this key of the provider and these members of
+/// `agent.json`.
+pub(crate) fn write_files(
+    dir: &Path,
+    servers: SocketAddr,
+    tools: Value,
+    key: &str,
+    members: Value,
+) -> Result<()> {
     let others = [
-        ("tools.json", json!({"version": 1, "tools": tools})),
+        ("tools.json", tools),
         (
             "providers.json",
             json!({"version": 1, "providers": {"house": {
@@ -50,7 +78,7 @@ pub fn write(
                     "dialect": "openai",
                     "responses": false,
                 }],
-                "keys": [{"id": "house/key", "secret": "sk-house-9b1c44e07d2f4a55"}],
+                "keys": [{"id": "house/key", "secret": key}],
             }}}),
         ),
         ("feeds.json", json!([])),
@@ -61,20 +89,18 @@ pub fn write(
         digests.insert(name.to_string(), sha256(&text).into());
         fs::write(dir.join(name), text)?;
     }
-    let agent = json!({
+    let mut agent = json!({
         "version": 1,
         "agent": "otter",
         "namespace": "pond",
         "claw_id": "otter",
         "tokens": [{"id": "token", "sha256": sha256(TOKEN)}],
         "max_tier": "Elevated",
-        "streaming": match streaming {
-            Streaming::Buffered => "Buffered",
-            Streaming::Live => "Live",
-        },
-        "native": !matches!(transport, Transport::Http),
         "files": digests,
     });
+    for (name, value) in members.as_object().into_iter().flatten() {
+        agent[name] = value.clone();
+    }
     fs::write(dir.join("agent.json"), agent.to_string())?;
     Ok(())
 }
@@ -104,7 +130,7 @@ pub fn limit(dir: &Path) -> Result<()> {
 }
 
 /// Returns a tool of typical size: a description of one sentence, and a schema with some fields.
-fn tool(at: usize, servers: SocketAddr, transport: Transport) -> Value {
+pub(crate) fn tool(at: usize, servers: SocketAddr, transport: Transport) -> Value {
     let over_mcp =
         |path| json!({"transport": "mcp", "path": path, "tool_name": format!("depth_{at}")});
     let mut execution = match transport {

@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,43 +16,100 @@ use tokio::net::TcpStream;
 /// Timeout of waiting for a program to serve; generous for a loaded machine.
 const READY: Duration = Duration::from_secs(20);
 
+/// Timeout of an orderly end; longer than the mediator's own bounds.
+const END: Duration = Duration::from_secs(30);
+
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     name: String,
+    /// The reader of standard output. It ends with the program.
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Program {
     /// Starts the program. Its output is read to the end and dropped, as by a node's log
     /// collector.
     pub fn start<A: AsRef<OsStr>>(path: &Path, arguments: &[A]) -> Result<Self> {
+        let mut program = Self::start_reading(path, arguments, Stdio::piped(), drained)?;
+        if let Some(err) = program.child.stderr.take() {
+            std::thread::spawn(move || drained(err));
+        }
+        Ok(program)
+    }
+
+    /// Starts the program. `read` gets its standard output on a thread; `log` gets its errors. Its
+    /// standard input stays open until [`Self::end`].
+    pub fn start_reading<A: AsRef<OsStr>>(
+        path: &Path,
+        arguments: &[A],
+        log: Stdio,
+        read: impl FnOnce(ChildStdout) + Send + 'static,
+    ) -> Result<Self> {
         let mut child = Command::new(path)
             .args(arguments)
             .env_clear()
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(log)
             .spawn()
             .with_context(|| format!("start {}", path.display()))?;
-        if let Some(out) = child.stdout.take() {
-            std::thread::spawn(move || drained(out));
-        }
-        if let Some(err) = child.stderr.take() {
-            std::thread::spawn(move || drained(err));
-        }
+        let out = child.stdout.take();
         Ok(Self {
             child,
             name: path.display().to_string(),
+            reader: out.map(|out| std::thread::spawn(move || read(out))),
         })
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Fails if the program has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("{} ended: {status}", self.name),
+            None => Ok(()),
+        }
+    }
+
+    /// Closes standard input, waits until the program ends, and until its output is read.
+    pub async fn end(mut self) -> Result<ExitStatus> {
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + END;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                bail!("{} does not end", self.name);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        self.join_reader()?;
+        Ok(status)
+    }
+
+    /// Kills the program, and waits until its output is read.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        self.join_reader()
+    }
+
+    fn join_reader(&mut self) -> Result<()> {
+        match self.reader.take().map(JoinHandle::join) {
+            Some(Err(_)) => bail!("the reader of {} panicked", self.name),
+            Some(Ok(())) | None => Ok(()),
+        }
     }
 
     /// Waits until `GET path` at this address is answered 200.
     pub async fn ready(&mut self, address: SocketAddr, path: &str) -> Result<()> {
         let deadline = Instant::now() + READY;
         loop {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended: {status}", self.name);
-            }
+            self.check()?;
             if answers(address, path).await {
                 return Ok(());
             }
@@ -65,18 +123,7 @@ impl Program {
     /// Returns the CPU time of all threads, in nanoseconds, from `schedstat`, which is finer than
     /// the ticks of `/proc/PID/stat`.
     pub fn cpu(&self) -> Result<u64> {
-        let mut sum = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = match fs::read_to_string(task?.path().join("schedstat")) {
-                Ok(text) => text,
-                // The thread has ended since the folder was listed.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error).context("this kernel has no schedstat"),
-            };
-            let nanos = text.split(' ').next().unwrap_or_default();
-            sum += nanos.parse::<u64>().context("schedstat is numbers")?;
-        }
-        Ok(sum)
+        cpu(self.child.id())
     }
 
     /// Returns the resident memory in KiB: the current one, and the peak.
@@ -90,16 +137,34 @@ pub fn own_memory() -> Result<(u64, u64)> {
     memory("self")
 }
 
+/// Returns the CPU time of a process, as [`Program::cpu`] does.
+pub(crate) fn cpu(process: u32) -> Result<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = match fs::read_to_string(task?.path().join("schedstat")) {
+            Ok(text) => text,
+            // The thread has ended since the folder was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error).context("this kernel has no schedstat"),
+        };
+        let nanos = text.split(' ').next().unwrap_or_default();
+        sum += nanos.parse::<u64>().context("schedstat is numbers")?;
+    }
+    Ok(sum)
+}
+
 pub(crate) fn memory(process: &str) -> Result<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let field = |name: &str| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB"))
-            .and_then(|number| number.trim().parse().ok())
-            .with_context(|| format!("no {name} in /proc"))
-    };
-    Ok((field("VmRSS:")?, field("VmHWM:")?))
+    Ok((kib(&status, "VmRSS:")?, kib(&status, "VmHWM:")?))
+}
+
+/// Returns a field of `/proc/PID/status`, in KiB.
+pub(crate) fn kib(status: &str, field: &str) -> Result<u64> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.trim().strip_suffix("kB"))
+        .and_then(|number| number.trim().parse().ok())
+        .with_context(|| format!("no {field} in /proc"))
 }
 
 impl Drop for Program {

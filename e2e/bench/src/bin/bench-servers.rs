@@ -4,8 +4,11 @@
 //! streams. It parses as little as possible, so the measured time is that of the programs in front
 //! of it.
 //!
-//! The model's name sets its behaviour: the number after `-r` is the number of tool rounds, and
-//! `otter-hung` calls the tool that never answers. A request with `"stream":true` is streamed.
+//! The model's name sets its behaviour. In `otter-r2-t5-n17`, the digit after `-r` is the number of
+//! tool rounds, the digit after `-t` the number of the tool (0 without it), and `-n` numbers the
+//! request, so that the arguments of its calls have its number. `otter-hung` calls the tool that never
+//! answers. A request with `"stream":true` is streamed. With `--report`, each call of a tool is one
+//! line on standard output, with the name that the arguments give it.
 
 use std::convert::Infallible;
 use std::io::{self, BufRead, Write};
@@ -31,6 +34,8 @@ struct Args {
     listen: Option<SocketAddr>,
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
+    #[arg(long)]
+    report: bool,
 }
 
 type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
@@ -43,14 +48,15 @@ const EVENTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(2);
 
 fn main() -> anyhow::Result<()> {
-    let Some(listen) = Args::parse().listen else {
+    let args = Args::parse();
+    let Some(listen) = args.listen else {
         return serve_lines();
     };
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?
-        .block_on(serve(listen))
+        .block_on(serve(listen, args.report))
 }
 
 fn serve_lines() -> anyhow::Result<()> {
@@ -63,7 +69,7 @@ fn serve_lines() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve(listen: SocketAddr) -> anyhow::Result<()> {
+async fn serve(listen: SocketAddr, reports: bool) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).await.context("listen")?;
     loop {
         let (stream, _) = listener.accept().await?;
@@ -73,17 +79,24 @@ async fn serve(listen: SocketAddr) -> anyhow::Result<()> {
             // An error means that the client has closed the connection, as at the end of a
             // benchmark.
             connection
-                .serve_connection(TokioIo::new(stream), service_fn(answer))
+                .serve_connection(
+                    TokioIo::new(stream),
+                    service_fn(move |request| answer(request, reports)),
+                )
                 .await
                 .ok();
         });
     }
 }
 
-async fn answer(request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
+async fn answer(request: Request<Incoming>, reports: bool) -> anyhow::Result<Response<Body>> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     let body = body.collect().await?.to_bytes();
+    if reports && !path.ends_with("/chat/completions") {
+        report(head.uri.query().unwrap_or_default().as_bytes())?;
+        report(&body)?;
+    }
     if head.uri.to_string().contains(HUNG) {
         std::future::pending::<()>().await;
     }
@@ -103,6 +116,20 @@ async fn answer(request: Request<Incoming>) -> anyhow::Result<Response<Body>> {
         _ if path.ends_with("/chat/completions") => model(&body)?,
         _ => whole(Bytes::from_static(DEPTH.as_bytes()))?,
     })
+}
+
+/// The beginning of the name of a numbered call: `reed-REQUEST-ROUND`.
+const NUMBERED: &[u8] = b"reed-";
+
+/// Prints the name of the numbered call in this text, before the call is answered.
+fn report(text: &[u8]) -> anyhow::Result<()> {
+    let Some(begin) = memmem::find(text, NUMBERED) else {
+        return Ok(());
+    };
+    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+    let name = text[begin..].split(|byte| !in_name(byte)).next();
+    let line = [name.unwrap_or_default(), b"\n"].concat();
+    Ok(io::stdout().lock().write_all(&line)?)
 }
 
 const DEPTH: &str = r#"{"pond":"north","depth_m":3.25,"measured_at":"2026-02-03T04:05:06Z","points":[{"x":1,"y":2,"depth_m":3.1},{"x":4,"y":2,"depth_m":3.3},{"x":4,"y":7,"depth_m":3.35}],"surveyor":"heron-2","temperature_c":11.5,"note":"reeds along the western bank were not measured"}"#;
@@ -144,9 +171,9 @@ fn answered(message: &[u8]) -> anyhow::Result<Option<String>> {
 
 fn model(body: &[u8]) -> anyhow::Result<Response<Body>> {
     let finder = |needle: &[u8]| memmem::find(body, needle).map(|at| at + needle.len());
-    let wanted = finder(b"otter-r")
-        .and_then(|at| body.get(at))
-        .map_or(0, |digit| usize::from(digit.saturating_sub(b'0')));
+    let name = finder(b"otter-r").map_or(&[][..], |at| &body[at..]);
+    let digit = |at: usize| name.get(at).map_or(0, |digit| digit.saturating_sub(b'0'));
+    let wanted = usize::from(digit(0));
     let done = memmem::find_iter(body, br#""role":"tool""#).count();
     if finder(br#""stream":true"#).is_some() {
         return streamed();
@@ -156,8 +183,16 @@ fn model(body: &[u8]) -> anyhow::Result<Response<Body>> {
         return whole(Bytes::from_static(CALL));
     }
     if done < wanted {
+        let has_tool = name.get(1..3) == Some(b"-t");
+        let tool = if has_tool { digit(3) } else { 0 };
+        let number = name.get(if has_tool { 4.. } else { 1.. });
+        let number = number.and_then(|rest| rest.strip_prefix(b"-n"));
+        let spot = match number.and_then(|rest| rest.split(|byte| !byte.is_ascii_digit()).next()) {
+            Some(number) => format!("reed-{}-{done}", std::str::from_utf8(number)?),
+            None => format!("reed {done}"),
+        };
         let text = format!(
-            r#"{{"id":"chatcmpl-{done}","object":"chat.completion","created":1770091506,"model":"otter","choices":[{{"index":0,"message":{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{done}","type":"function","function":{{"name":"pond__depth_0","arguments":"{{\"spot\":\"reed {done}\"}}"}}}}]}},"finish_reason":"tool_calls"}}],"usage":{{"prompt_tokens":211,"completion_tokens":17,"total_tokens":228}}}}"#
+            r#"{{"id":"chatcmpl-{done}","object":"chat.completion","created":1770091506,"model":"otter","choices":[{{"index":0,"message":{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_{done}","type":"function","function":{{"name":"pond__depth_{tool}","arguments":"{{\"spot\":\"{spot}\"}}"}}}}]}},"finish_reason":"tool_calls"}}],"usage":{{"prompt_tokens":211,"completion_tokens":17,"total_tokens":228}}}}"#
         );
         return whole(text.into());
     }

@@ -24,8 +24,8 @@ mod hung;
 mod limits;
 mod mcp;
 
-const CHAT: &str = "/v1/chat/completions";
-const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+pub(crate) const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
 /// The folder of a mediator's four files, in the folder of all its files.
 const CONFIG: &str = "config";
 /// Number of connections in most cases.
@@ -400,7 +400,7 @@ fn chat(rounds: usize, stream: bool) -> String {
     said(&format!("otter-r{rounds}"), stream)
 }
 
-fn said(model: &str, stream: bool) -> String {
+pub(crate) fn said(model: &str, stream: bool) -> String {
     format!(
         r#"{{"model":"house/{model}","stream":{stream},"temperature":0.2,"messages":[{{"role":"system","content":"You look after the pond. Be brief, and say where a figure comes from."}},{{"role":"user","content":"How deep is it at the northern end, and has anybody measured the reeds?"}}]}}"#
     )
@@ -408,7 +408,7 @@ fn said(model: &str, stream: bool) -> String {
 
 /// Returns a request with about 100 KB of history, as agents send it after some hours: prose, code,
 /// calls and results of the runner's own 40 tools.
-fn long_chat() -> String {
+pub(crate) fn long_chat() -> String {
     let prose = "The reeds were cut back in spring\\nso the shore is \\\"open\\\" again; see the notes of the 3rd. ";
     let mut messages =
         vec![r#"{"role":"system","content":"You look after the pond."}"#.to_string()];
