@@ -14,7 +14,7 @@ use toolcrib_e2e::cluster::{
 };
 use toolcrib_e2e::images::Profile;
 use toolcrib_e2e::platform::Platform;
-use toolcrib_e2e::{demo, images, schemas};
+use toolcrib_e2e::{demo, images, packages, schemas};
 
 /// A real Kubernetes cluster of one node on this machine, without Docker.
 #[derive(Parser)]
@@ -69,6 +69,9 @@ enum Verb {
     Kube,
     /// Print the path of the OpenTelemetry Collector of the tests; build it if it is missing.
     Collector,
+    /// Print each gateway of `./e2e/run bench-field` as NAME=PROGRAM, one a line; install those that
+    /// are missing.
+    Gateways,
     /// Print the path of Helm 3, which tests compare with the cluster's Helm; build it if it is missing.
     Helm3,
     /// Build the images and put them into the cluster if it is up.
@@ -169,6 +172,13 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
         Verb::Collector => {
             let binary = collector_binary(&Home::find()?, &Progress::stderr())?;
             println!("{}", binary.display());
+            Ok(())
+        }
+        Verb::Gateways => {
+            for (name, list) in packages::GATEWAYS {
+                let program = packages::python(list)?.with_file_name(name);
+                println!("{name}={}", program.display());
+            }
             Ok(())
         }
         Verb::Helm3 => {

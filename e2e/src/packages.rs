@@ -14,6 +14,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cluster::process::run;
 
+/// Gateways that are measured beside the mediator: the program's name, and its list for [`python`].
+pub const GATEWAYS: [(&str, &str); 2] = [
+    ("smg", "../bench/field/smg.txt"),
+    // The list of the tests with LiteLLM as a provider.
+    ("litellm", "../providers/requirements.txt"),
+];
+
 /// The Python interpreter of an environment with the packages of this list in `e2e/sdk`.
 pub fn python(list: &str) -> Result<PathBuf> {
     let list = sdk().join(list);

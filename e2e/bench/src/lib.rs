@@ -10,9 +10,10 @@
 //! - [`machine`]: the machine of the figures;
 //! - [`process`]: programs under measurement: CPU time, memory, readiness;
 //! - [`manifest`]: the mediator's four files;
+//! - [`gateway`]: gateways of others, and their settings;
 //! - [`load`]: the load generator, closed loop and at a fixed rate;
 //! - [`pairs`]: alternating slices of a reference and the measured program;
-//! - [`cases`]: the measurements of the mediator, and of the wrapper of MCP servers;
+//! - [`cases`]: the measurements of the mediator, of gateways, and of the wrapper of MCP servers;
 //! - [`audit`]: the measurements of reading a large record;
 //! - [`compiler`]: the measurements of the compiler;
 //! - [`report`]: rows, as a table and as JSON;
@@ -24,6 +25,7 @@
 pub mod audit;
 pub mod cases;
 pub mod compiler;
+pub mod gateway;
 pub mod load;
 pub mod machine;
 pub mod manifest;
@@ -52,6 +54,8 @@ pub struct Plan {
     pub requests: usize,
     /// Only cases whose name contains this.
     pub only: Option<String>,
+    /// Gateways of others for [`cases::field`].
+    pub gateways: Vec<gateway::Installed>,
 }
 
 impl Plan {
@@ -66,6 +70,7 @@ impl Plan {
             pairs: 12,
             requests: 1200,
             only: None,
+            gateways: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use toolcrib_bench::gateway::Installed;
 use toolcrib_bench::machine::Machine;
 use toolcrib_bench::{Plan, audit, cases, compiler, report};
 
@@ -38,6 +39,10 @@ struct Args {
     /// Number of pairs of slices per case, one of the reference and one of the measured program.
     #[arg(long)]
     pairs: Option<usize>,
+    /// Measure only gateways of others and the mediator, on the same cases: `smg=PROGRAM` or
+    /// `litellm=PROGRAM`. May be repeated.
+    #[arg(long = "gateway", value_name = "NAME=PROGRAM")]
+    gateways: Vec<Installed>,
     /// Compile this number of agents in this process and print time and memory.
     #[arg(long, hide = true)]
     fleet: Option<usize>,
@@ -66,15 +71,21 @@ fn main() -> anyhow::Result<()> {
     plan.command_line = args.command_line.unwrap_or(plan.command_line);
     plan.bare_mcp = args.bare_mcp.unwrap_or(plan.bare_mcp);
     plan.only.clone_from(&args.only);
+    plan.gateways = args.gateways;
     plan.pairs = args.pairs.unwrap_or(plan.pairs).max(1);
     let machine = Machine::this();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let mut rows = runtime.block_on(cases::all(&plan))?;
-    rows.extend(compiler::all(&plan)?);
-    rows.extend(audit::all(&plan)?);
+    let rows = if plan.gateways.is_empty() {
+        let mut rows = runtime.block_on(cases::all(&plan))?;
+        rows.extend(compiler::all(&plan)?);
+        rows.extend(audit::all(&plan)?);
+        rows
+    } else {
+        runtime.block_on(cases::field(&plan))?
+    };
     if let (true, Some(only)) = (rows.is_empty(), &args.only) {
         bail!("no case has {only:?} in its name; --short prints the names in seconds");
     }

@@ -12,6 +12,9 @@ use toolcrib_manifest::names;
 /// The runner's token. The files have only its hash.
 pub const TOKEN: &str = "otter:runner-5d0e27c4";
 
+/// The key of the model, which does not check it.
+pub const MODEL_KEY: &str = "sk-house-9b1c44e07d2f4a55";
+
 /// The agent's `streaming` setting.
 #[derive(Clone, Copy, Debug)]
 pub enum Streaming {
@@ -53,7 +56,7 @@ pub fn write(
         dir,
         servers,
         json!({"version": 1, "tools": tools}),
-        "sk-house-9b1c44e07d2f4a55",
+        MODEL_KEY,
         json!({"streaming": streaming.word(), "native": native}),
     )
 }

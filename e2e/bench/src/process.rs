@@ -25,16 +25,33 @@ pub struct Program {
     name: String,
     /// The reader of standard output. It ends with the program.
     reader: Option<JoinHandle<()>>,
+    counted: Counted,
+}
+
+/// The processes whose CPU time and memory are a program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// The program's process alone: a wrapped server is not the wrapper's cost.
+    Process,
+    /// The processes that it starts too, such as the workers of a server.
+    Descendants,
 }
 
 impl Program {
     /// Starts the program. Its output is read to the end and dropped, as by a node's log
     /// collector.
     pub fn start<A: AsRef<OsStr>>(path: &Path, arguments: &[A]) -> Result<Self> {
-        let mut program = Self::start_reading(path, arguments, Stdio::piped(), drained)?;
-        if let Some(err) = program.child.stderr.take() {
-            std::thread::spawn(move || drained(err));
-        }
+        Self::start_drained(path, arguments, &[])
+    }
+
+    /// Starts a program that may start others, which are part of it, with these variables.
+    pub(crate) fn start_with_descendants(
+        path: &Path,
+        arguments: &[String],
+        variables: &[(&str, String)],
+    ) -> Result<Self> {
+        let mut program = Self::start_drained(path, arguments, variables)?;
+        program.counted = Counted::Descendants;
         Ok(program)
     }
 
@@ -46,9 +63,32 @@ impl Program {
         log: Stdio,
         read: impl FnOnce(ChildStdout) + Send + 'static,
     ) -> Result<Self> {
+        Self::spawn(path, arguments, &[], log, read)
+    }
+
+    fn start_drained<A: AsRef<OsStr>>(
+        path: &Path,
+        arguments: &[A],
+        variables: &[(&str, String)],
+    ) -> Result<Self> {
+        let mut program = Self::spawn(path, arguments, variables, Stdio::piped(), drained)?;
+        if let Some(err) = program.child.stderr.take() {
+            std::thread::spawn(move || drained(err));
+        }
+        Ok(program)
+    }
+
+    fn spawn<A: AsRef<OsStr>>(
+        path: &Path,
+        arguments: &[A],
+        variables: &[(&str, String)],
+        log: Stdio,
+        read: impl FnOnce(ChildStdout) + Send + 'static,
+    ) -> Result<Self> {
         let mut child = Command::new(path)
             .args(arguments)
             .env_clear()
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -59,6 +99,7 @@ impl Program {
             child,
             name: path.display().to_string(),
             reader: out.map(|out| std::thread::spawn(move || read(out))),
+            counted: Counted::Process,
         })
     }
 
@@ -107,7 +148,16 @@ impl Program {
 
     /// Waits until `GET path` at this address is answered 200.
     pub async fn ready(&mut self, address: SocketAddr, path: &str) -> Result<()> {
-        let deadline = Instant::now() + READY;
+        self.ready_within(address, path, READY).await
+    }
+
+    pub(crate) async fn ready_within(
+        &mut self,
+        address: SocketAddr,
+        path: &str,
+        patience: Duration,
+    ) -> Result<()> {
+        let deadline = Instant::now() + patience;
         loop {
             self.check()?;
             if answers(address, path).await {
@@ -123,13 +173,54 @@ impl Program {
     /// Returns the CPU time of all threads, in nanoseconds, from `schedstat`, which is finer than
     /// the ticks of `/proc/PID/stat`.
     pub fn cpu(&self) -> Result<u64> {
-        cpu(self.child.id())
+        self.processes()?.into_iter().map(cpu).sum()
     }
 
     /// Returns the resident memory in KiB: the current one, and the peak.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        memory(&self.child.id().to_string())
+        let mut sum = (0, 0);
+        for process in self.processes()? {
+            let (now, most) = memory(&process.to_string())?;
+            sum = (sum.0 + now, sum.1 + most);
+        }
+        Ok(sum)
     }
+
+    fn processes(&self) -> Result<Vec<u32>> {
+        match self.counted {
+            Counted::Process => Ok(vec![self.child.id()]),
+            Counted::Descendants => with_descendants(self.child.id()),
+        }
+    }
+}
+
+/// Returns the process and all that it, or one of them, has started and that still run.
+fn with_descendants(process: u32) -> Result<Vec<u32>> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Ok(child) = entry?.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
+        let stat = match fs::read_to_string(format!("/proc/{child}/stat")) {
+            Ok(stat) => stat,
+            // The process has ended since the folder was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error.into()),
+        };
+        // A program's name is in parentheses and may contain any character.
+        let parent = stat
+            .rsplit_once(')')
+            .and_then(|(_, fields)| fields.split_whitespace().nth(1));
+        parents.push((child, parent.context("stat has a parent")?.parse::<u32>()?));
+    }
+    let mut found = vec![process];
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        found.extend(children.map(|(child, _)| *child));
+        at += 1;
+    }
+    Ok(found)
 }
 
 /// Returns the resident memory of this process, as [`Program::memory`] does.
@@ -169,7 +260,13 @@ pub(crate) fn kib(status: &str, field: &str) -> Result<u64> {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // An error means that the process has ended already.
+        // Errors mean that the process has ended already.
+        let processes = self.processes().unwrap_or_default();
+        for process in processes.into_iter().filter(|it| *it != self.child.id()) {
+            if let Some(process) = rustix::process::Pid::from_raw(process.cast_signed()) {
+                rustix::process::kill_process(process, rustix::process::Signal::KILL).ok();
+            }
+        }
         drop(self.child.kill());
         drop(self.child.wait());
     }

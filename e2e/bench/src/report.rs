@@ -1,5 +1,6 @@
 //! Rows of figures, for people and for programs.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use anyhow::Result;
@@ -10,7 +11,7 @@ use crate::machine::Machine;
 /// One figure, with its reference if it has one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    pub case: &'static str,
+    pub case: Cow<'static, str>,
     pub measure: &'static str,
     pub unit: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +44,7 @@ impl Row {
         measured: f64,
     ) -> Self {
         Self {
-            case,
+            case: case.into(),
             measure,
             unit,
             reference: Some(reference),
@@ -61,7 +62,7 @@ impl Row {
         measured: f64,
     ) -> Self {
         Self {
-            case,
+            case: case.into(),
             measure,
             unit,
             reference: None,

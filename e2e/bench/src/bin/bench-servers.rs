@@ -113,6 +113,7 @@ async fn answer(request: Request<Incoming>, reports: bool) -> anyhow::Result<Res
             response.headers_mut().insert("mcp-session-id", session);
             response
         }
+        "/v1/models" => whole(Bytes::from_static(MODELS.as_bytes()))?,
         _ if path.ends_with("/chat/completions") => model(&body)?,
         _ => whole(Bytes::from_static(DEPTH.as_bytes()))?,
     })
@@ -133,6 +134,9 @@ fn report(text: &[u8]) -> anyhow::Result<()> {
 }
 
 const DEPTH: &str = r#"{"pond":"north","depth_m":3.25,"measured_at":"2026-02-03T04:05:06Z","points":[{"x":1,"y":2,"depth_m":3.1},{"x":4,"y":2,"depth_m":3.3},{"x":4,"y":7,"depth_m":3.35}],"surveyor":"heron-2","temperature_c":11.5,"note":"reeds along the western bank were not measured"}"#;
+
+/// Gateways ask for the models before they pass a request on.
+const MODELS: &str = r#"{"object":"list","data":[{"id":"house/otter-r0","object":"model","created":1770091506,"owned_by":"house"}]}"#;
 
 const DISCOVER: &[u8] = b"server/discover";
 

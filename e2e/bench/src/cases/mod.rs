@@ -20,9 +20,12 @@ use crate::process::{Program, free_addresses, get};
 use crate::report::Row;
 
 mod export;
+mod field;
 mod hung;
 mod limits;
 mod mcp;
+
+pub use field::field;
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const TOOL: &str = "/api/v1/otter/depth_0?spot=reed%200";
@@ -430,18 +433,23 @@ pub(crate) fn long_chat() -> String {
         ));
     }
     messages.push(r#"{"role":"user","content":"And today?"}"#.to_string());
-    let tools: Vec<String> = (0..40)
+    format!(
+        r#"{{"model":"house/otter-r0","messages":[{}],"tools":[{}]}}"#,
+        messages.join(","),
+        runner_tools(40)
+    )
+}
+
+/// Returns declarations of this number of the runner's own tools.
+fn runner_tools(count: usize) -> String {
+    let tools: Vec<String> = (0..count)
         .map(|at| {
             format!(
                 r#"{{"type":"function","function":{{"name":"read_file_{at}","description":"Read lines of a file of the notes","parameters":{{"type":"object","properties":{{"path":{{"type":"string","description":"Path from the root of the notes"}},"lines":{{"type":"array","items":{{"type":"integer"}}}}}},"required":["path"]}}}}}}"#
             )
         })
         .collect();
-    format!(
-        r#"{{"model":"house/otter-r0","messages":[{}],"tools":[{}]}}"#,
-        messages.join(","),
-        tools.join(",")
-    )
+    tools.join(",")
 }
 
 #[cfg(test)]
