@@ -161,16 +161,19 @@ impl Ledger {
             return self.fail("record", format!("a second line of request {number}"));
         };
         let calls = turn.tool_trace.iter().flat_map(|round| &round.tool_calls);
-        let executed = calls.clone().filter(|call| call.executed);
-        let executed = executed.fold(0, |rounds, call| {
+        // A call whose connection was refused was not executed, but its intent was written before.
+        let attempted = calls
+            .clone()
+            .filter(|call| call.executed || call.connection.is_some());
+        let attempted = attempted.fold(0, |rounds, call| {
             rounds | call_of(call.arguments.get()).map_or(0, |(_, round)| round)
         });
-        if executed != request.intents {
+        if attempted != request.intents {
             let intents = request.intents;
             self.fail(
                 "intent",
                 format!(
-                    "request {number}: rounds {executed:b} executed, {intents:b} with an intent"
+                    "request {number}: rounds {attempted:b} attempted, {intents:b} with an intent"
                 ),
             );
         }

@@ -35,8 +35,17 @@ impl Written {
     }
 
     fn turn(&mut self, number: u64, executed: bool) {
-        let call = json!({"name": "pond.depth_0", "arguments": {"spot": format!("reed-{number}-0")},
-            "result": {}, "latency_ms": 1, "executed": executed});
+        self.turn_with(number, json!({"executed": executed}));
+    }
+
+    /// `call`: members of its call.
+    fn turn_with(&mut self, number: u64, call: Value) {
+        let mut members = json!({"name": "pond.depth_0",
+            "arguments": {"spot": format!("reed-{number}-0")}, "result": {}, "latency_ms": 1});
+        for (name, value) in call.as_object().unwrap() {
+            members[name] = value.clone();
+        }
+        let call = members;
         let usage = json!({"prompt_tokens": 1, "completion_tokens": 1});
         self.line(
             json!({"kind": "turn", "request_id": "r", "agent_id": "otter", "pod": "otter-0",
@@ -108,7 +117,25 @@ fn an_executed_call_without_an_intent_is_found() {
     let mut written = Written::new();
     let _line = written.ledger.announce(17);
     written.turn(17, true);
-    check(written, Some("rounds 1 executed, 0 with an intent"));
+    check(written, Some("rounds 1 attempted, 0 with an intent"));
+}
+
+#[test]
+fn an_intent_without_its_call_is_found_unless_the_connection_failed() {
+    let refused = json!({"cause": "refused", "address": "http://127.0.0.1:9"});
+    for (call, finding) in [
+        (
+            json!({"executed": false}),
+            Some("rounds 0 attempted, 1 with an intent"),
+        ),
+        (json!({"executed": false, "connection": refused}), None),
+    ] {
+        let mut written = Written::new();
+        let _line = written.ledger.announce(17);
+        written.intent(17);
+        written.turn_with(17, call);
+        check(written, finding);
+    }
 }
 
 #[test]
