@@ -201,9 +201,16 @@ fn run(Arguments { name, verb }: Arguments) -> Result<()> {
             let profile = profile(release);
             let progress = Progress::stderr();
             let programs = images::build_programs(&only, profile, &progress)?;
-            match layouts.zip(tag) {
-                Some((folder, tag)) => programs.write_layouts(&folder, &tag, &progress),
-                None => programs.write_images(Cluster::find(&name)?.as_ref(), &progress),
+            if let Some((folder, tag)) = layouts.zip(tag) {
+                return programs.write_layouts(&folder, &tag, &progress);
+            }
+            let archives = programs.write_archives(&progress)?;
+            match Cluster::find(&name)? {
+                Some(cluster) => archives.import(&cluster, &progress),
+                None => {
+                    progress.stage("images: built; not imported, since no cluster is up");
+                    Ok(())
+                }
             }
         }
         Verb::Sbom { folder, only } => {

@@ -52,14 +52,15 @@ impl Platform {
     ) -> Result<Platform> {
         let mut images = IMAGES.map(str::to_owned).to_vec();
         images.extend_from_slice(more);
-        let (cluster, programs) = thread::scope(|scope| {
-            let programs =
-                scope.spawn(|| images::build_programs(&images, Profile::Quick, progress));
-            (Cluster::up(name, progress), programs.join())
+        let (cluster, archives) = thread::scope(|scope| {
+            let archives = scope.spawn(|| {
+                images::build_programs(&images, Profile::Quick, progress)?.write_archives(progress)
+            });
+            (Cluster::up(name, progress), archives.join())
         });
         let platform = Self { cluster: cluster? };
-        let programs = programs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        programs.write_images(Some(&platform.cluster), progress)?;
+        let archives = archives.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        archives.import(&platform.cluster, progress)?;
         platform.install_chart(namespaces, progress)?;
         Ok(platform)
     }

@@ -14,6 +14,26 @@ use super::progress::Progress;
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kube");
 
+/// Packages that do little at run time, or only generated code that runs once. The API server's and
+/// etcd's own are not here: for these two most tests wait.
+const NOT_INLINED: [&str; 15] = [
+    "github.com/google/cadvisor/...",
+    "github.com/quic-go/quic-go/...",
+    "github.com/tetratelabs/wazero/...",
+    "helm.sh/helm/v4/...",
+    "k8s.io/client-go/applyconfigurations/...",
+    "k8s.io/client-go/informers/...",
+    "k8s.io/client-go/kubernetes/...",
+    "k8s.io/client-go/listers/...",
+    "k8s.io/kubectl/...",
+    "k8s.io/kubernetes/pkg/controller/...",
+    "k8s.io/kubernetes/pkg/generated/...",
+    "k8s.io/kubernetes/pkg/kubelet/...",
+    "k8s.io/kubernetes/pkg/scheduler/...",
+    "k8s.io/kubernetes/pkg/volume/...",
+    "sigs.k8s.io/kustomize/...",
+];
+
 /// Returns the binary named by `TOOLCRIB_KUBE`, else the cached one, else a new build.
 pub fn kube_binary(home: &Home, progress: &Progress) -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("TOOLCRIB_KUBE") {
@@ -35,6 +55,7 @@ pub fn kube_binary(home: &Home, progress: &Progress) -> Result<PathBuf> {
         folder,
         sources: &["go.mod", "go.sum", "main.go", "pause/main.go"],
         packages: &[".", "./pause"],
+        not_inlined: &NOT_INLINED,
         linker_flags: &linker_flags(&go_mod)?,
         built: "kube",
         program: "toolcrib-kube",

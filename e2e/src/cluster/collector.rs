@@ -21,6 +21,7 @@ pub fn collector_binary(home: &Home, progress: &Progress) -> Result<PathBuf> {
         folder: Path::new(MODULE),
         sources: &["go.mod", "go.sum", "main.go"],
         packages: &["."],
+        not_inlined: &[],
         linker_flags: "-s -w",
         built: "collector",
         program: "collector",

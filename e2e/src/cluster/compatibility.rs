@@ -34,6 +34,7 @@ pub fn compatibility_programs(home: &Home, progress: &Progress) -> Result<Compat
         folder,
         sources: &["go.mod", "go.sum", "main.go"],
         packages: &[".", &format!("{HELM}/cmd/helm")],
+        not_inlined: &[],
         linker_flags: &linker_flags(&go_mod)?,
         built: "compatibility",
         program: "kstatus",

@@ -123,7 +123,26 @@ pub struct Programs {
     programs: Vec<Program>,
     built: Vec<BuiltProgram>,
     /// Held until the programs are in images.
+    lock: Lock,
+}
+
+/// Archives of images.
+#[derive(Debug)]
+pub struct Archives {
+    paths: Vec<PathBuf>,
+    /// Held until they are imported: another process would write the same files.
     _lock: Lock,
+}
+
+impl Archives {
+    /// Imports the images into a cluster. Returns when pods can use them.
+    pub fn import(&self, cluster: &Cluster, progress: &Progress) -> Result<()> {
+        for path in &self.paths {
+            cluster.import_image(path)?;
+        }
+        progress.stage("images: imported into the cluster");
+        Ok(())
+    }
 }
 
 /// Builds the programs of the named images (all, if none is named).
@@ -147,7 +166,7 @@ pub fn build_programs(only: &[String], profile: Profile, progress: &Progress) ->
         images,
         programs,
         built,
-        _lock: lock,
+        lock,
     })
 }
 
@@ -163,10 +182,10 @@ pub fn build_command_line(profile: Profile) -> Result<PathBuf> {
 }
 
 impl Programs {
-    /// Writes the images and imports them into the cluster, if one is given. Returns when pods can
-    /// use them.
-    pub fn write_images(&self, cluster: Option<&Cluster>, progress: &Progress) -> Result<()> {
+    /// Writes each image as an archive.
+    pub fn write_archives(self, progress: &Progress) -> Result<Archives> {
         let folder = self.home.join("images");
+        let mut paths = Vec::with_capacity(self.images.len());
         for image in &self.images {
             let path = folder.join(format!("{}.tar", image.name));
             let size = self.files(image, &folder, progress)?.write(&path)?;
@@ -176,15 +195,12 @@ impl Programs {
                 image.tag(),
                 path.display()
             ));
-            if let Some(cluster) = cluster {
-                cluster.import_image(&path)?;
-            }
+            paths.push(path);
         }
-        progress.stage(match cluster {
-            Some(_) => "images: imported into the cluster",
-            None => "images: built; not imported, since no cluster is up",
-        });
-        Ok(())
+        Ok(Archives {
+            paths,
+            _lock: self.lock,
+        })
     }
 
     /// Writes each image as an OCI layout into a folder of its name below `folder`, under this tag,
