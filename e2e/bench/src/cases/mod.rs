@@ -24,6 +24,7 @@ mod field;
 mod hung;
 mod limits;
 mod mcp;
+mod parts;
 
 pub use field::field;
 
@@ -82,6 +83,7 @@ pub async fn all(plan: &Plan) -> Result<Vec<Row>> {
         rows.extend(bench.export(plan).await?);
     }
     rows.extend(bench.mcp(plan).await?);
+    rows.extend(bench.parts(plan).await?);
     Ok(rows)
 }
 
