@@ -71,14 +71,18 @@ const CREDENTIAL_PREFIXES: [&str; 3] = ["proxy-auth", "x-amz-", "x-aws-"];
 
 /// Returns the reason for which a header of this name is reserved, or `None`. Case does not matter.
 pub fn reserved(name: &str) -> Option<ReservedHeader> {
-    let name = name.to_ascii_lowercase();
+    let starts_with = |prefix: &str| {
+        let start = name.get(..prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
     let among = |names: &[&str], prefixes: &[&str]| {
-        names.contains(&name.as_str()) || prefixes.iter().any(|prefix| name.starts_with(prefix))
+        names.iter().any(|it| it.eq_ignore_ascii_case(name))
+            || prefixes.iter().any(|prefix| starts_with(prefix))
     };
     // Checked first, since a proxy's credentials are hop-by-hop headers too.
     if among(&CREDENTIALS, &CREDENTIAL_PREFIXES) {
         Some(ReservedHeader::Credential)
-    } else if is_hop_by_hop(&name) || among(&FRAMING, &FRAMING_PREFIXES) {
+    } else if among(&HOP_BY_HOP, &[]) || among(&FRAMING, &FRAMING_PREFIXES) {
         Some(ReservedHeader::Framing)
     } else if among(&IDENTITY, &IDENTITY_PREFIXES) {
         Some(ReservedHeader::Identity)

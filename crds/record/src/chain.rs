@@ -32,6 +32,12 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
+    fn text(&self) -> [u8; 64] {
+        let mut text = [0; 64];
+        hex::encode_to_slice(self.0, &mut text).expect("32 bytes are 64 digits");
+        text
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text, &mut bytes).ok()?;
@@ -44,9 +50,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0; 64];
-        hex::encode_to_slice(self.0, &mut text).map_err(|_| fmt::Error)?;
-        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        f.write_str(str::from_utf8(&self.text()).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -107,11 +111,13 @@ impl Chain {
     /// Adds the members of the chain to a line: a JSON object with a member, without white space at
     /// its end. The line is in the chain once [`Self::advance`] is called with the result.
     pub fn seal(&self, line: &mut Vec<u8>) -> Digest {
-        let mut members = format!(r#","chain":"{}","seq":{}"#, self.id, self.next);
+        self.begin(line, br#""seq":"#, self.next);
         if let Some(aside) = &self.aside {
-            members += &format!(r#","aside":"{aside}""#);
+            line.extend_from_slice(br#","aside":""#);
+            line.extend_from_slice(&aside.text());
+            line.push(b'"');
         }
-        self.end(line, &members, self.last)
+        end(line, self.last)
     }
 
     /// Returns the last line of the chain; `None` before the first one.
@@ -134,22 +140,32 @@ impl Chain {
     /// Adds the chain's members to a line that is not part of the chain (`model_call`). Call it only
     /// after the chain's first line.
     pub fn seal_aside(&self, line: &mut Vec<u8>) -> Digest {
-        let after = self.next.saturating_sub(1);
-        let members = format!(r#","chain":"{}","after":{after}"#, self.id);
-        self.end(line, &members, self.aside.unwrap_or(self.last))
+        self.begin(line, br#""after":"#, self.next.saturating_sub(1));
+        end(line, self.aside.unwrap_or(self.last))
     }
 
     pub fn advance_aside(&mut self, sealed: Digest) {
         self.aside = Some(sealed);
     }
 
-    fn end(&self, line: &mut Vec<u8>, members: &str, prev: Digest) -> Digest {
+    /// Adds the first two members of the chain.
+    fn begin(&self, line: &mut Vec<u8>, place: &[u8], number: u64) {
         debug_assert_eq!(line.last(), Some(&b'}'), "a line is a JSON object");
         line.pop();
-        line.extend_from_slice(members.as_bytes());
-        line.extend_from_slice(format!(r#","prev":"{prev}"}}"#).as_bytes());
-        Digest::of(&[line])
+        line.extend_from_slice(br#","chain":""#);
+        line.extend_from_slice(self.id.as_bytes());
+        line.extend_from_slice(br#"","#);
+        line.extend_from_slice(place);
+        line.extend_from_slice(number.to_string().as_bytes());
     }
+}
+
+/// Adds the last member of the chain, and returns the line's hash.
+fn end(line: &mut Vec<u8>, prev: Digest) -> Digest {
+    line.extend_from_slice(br#","prev":""#);
+    line.extend_from_slice(&prev.text());
+    line.extend_from_slice(br#""}"#);
+    Digest::of(&[line])
 }
 
 /// The place of a line in a chain.

@@ -184,14 +184,14 @@ impl OtelMetrics {
     }
 
     pub(super) fn tokens(&self, model: &ServingModel, input: u64, output: u64) {
-        for (gen_ai_token_type, tokens) in [("input", input), ("output", output)] {
+        let mut labels = TokenLabels {
+            model: model.clone(),
+            gen_ai_token_type: "",
+        };
+        for (kind, tokens) in [("input", input), ("output", output)] {
             // A provider that reports nothing has not used nothing.
             if tokens > 0 {
-                let model = model.clone();
-                let labels = TokenLabels {
-                    model,
-                    gen_ai_token_type,
-                };
+                labels.gen_ai_token_type = kind;
                 let series = self.tokens.get_or_create(&labels);
                 series.observe(tokens as f64);
             }

@@ -204,5 +204,7 @@ fn request_id() -> String {
         bytes
     });
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    format!("{:016x}{number:08x}", u64::from_be_bytes(*process))
+    let mut id = hex::encode(process);
+    id.push_str(&hex::encode(number.to_be_bytes()));
+    id
 }

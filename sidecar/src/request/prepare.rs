@@ -91,7 +91,7 @@ impl Preparation {
 
     /// Moves the candidate that answered the last round to the front, if it is still allowed.
     pub fn stay_with(mut self, reference: &str) -> Self {
-        let served = |it: &CandidateRequest| it.candidate.reference() == reference;
+        let served = |it: &CandidateRequest| it.candidate.is(reference);
         if let Some(at) = self.candidates.iter().position(served) {
             self.candidates[..=at].rotate_right(1);
         }

@@ -86,10 +86,9 @@ impl Drop for ModelOperation {
 }
 
 fn labels(version: &Version, dialect: Dialect, candidate: &Candidate) -> ServingModel {
-    let reference = candidate.reference();
     let is_named = version.agent.models.as_ref().is_some_and(|models| {
         let named = models.allowed.iter().chain(&models.default);
-        named.chain(&models.fallbacks).any(|it| *it == reference)
+        named.chain(&models.fallbacks).any(|it| candidate.is(it))
     });
     let model = match is_named {
         true => candidate.model.clone(),

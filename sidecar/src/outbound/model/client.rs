@@ -408,7 +408,7 @@ impl ModelClient {
         let candidate = &prepared.candidate;
         let ca = provider.tls.as_ref().and_then(|tls| tls.ca.as_deref());
         let resource = request.operation.resource(request.dialect);
-        let address = format!("{}{}", candidate.base_url, resource);
+        let address = [candidate.base_url.as_str(), resource].concat();
         let Ok(to) = outbound.url(&address) else {
             tracing::error!(provider = candidate.provider, "provider URL invalid");
             return failed(UNASKED);
@@ -517,7 +517,7 @@ pub(super) fn credential(
         return Ok(None);
     };
     let (name, text) = match auth {
-        ProviderAuth::Bearer => (header::AUTHORIZATION, format!("Bearer {}", secret.expose())),
+        ProviderAuth::Bearer => (header::AUTHORIZATION, ["Bearer ", secret.expose()].concat()),
         ProviderAuth::XApiKey => (
             HeaderName::from_static("x-api-key"),
             secret.expose().to_string(),

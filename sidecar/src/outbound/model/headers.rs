@@ -21,16 +21,7 @@ const PASSED_PREFIXES: [&str; 2] = ["anthropic-", "x-stainless-"];
 
 /// The runner's headers that may go to any provider.
 pub fn upstream(runner: &HeaderMap) -> HeaderMap {
-    let mut kept = filtered(runner, &[]);
-    let refused: Vec<HeaderName> = kept
-        .keys()
-        .filter(|name| reserved(name.as_str()).is_some())
-        .cloned()
-        .collect();
-    for name in refused {
-        kept.remove(name);
-    }
-    kept
+    filtered(runner, |name| reserved(name).is_some())
 }
 
 /// The headers of [`upstream`] that go to one provider, with the mediator's own. `more`: the list
@@ -70,18 +61,17 @@ pub fn towards(upstream: &HeaderMap, more: &[String]) -> HeaderMap {
 /// The headers for a later round of the request, without those that would make the provider
 /// take it for a repetition of the first round.
 pub fn of_a_later_round(upstream: &HeaderMap) -> HeaderMap {
-    filtered(upstream, &["idempotency-key"])
+    filtered(upstream, |name| name == "idempotency-key")
 }
 
 /// The model's headers that go to the runner.
 pub fn downstream(model: &HeaderMap) -> HeaderMap {
-    filtered(
-        model,
-        &["set-cookie", "alt-svc", "strict-transport-security"],
-    )
+    filtered(model, |name| {
+        ["set-cookie", "alt-svc", "strict-transport-security"].contains(&name)
+    })
 }
 
-fn filtered(headers: &HeaderMap, dropped: &[&str]) -> HeaderMap {
+fn filtered(headers: &HeaderMap, is_dropped: impl Fn(&str) -> bool) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -95,7 +85,7 @@ fn filtered(headers: &HeaderMap, dropped: &[&str]) -> HeaderMap {
             let text = name.as_str();
             // The next connection writes a length of its own.
             let is_framing = is_hop_by_hop(text) || *name == header::CONTENT_LENGTH;
-            !(is_framing || dropped.contains(&text) || named.contains(name))
+            !(is_framing || is_dropped(text) || named.contains(name))
         })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()

@@ -21,7 +21,13 @@ pub struct Candidate {
 
 impl Candidate {
     pub fn reference(&self) -> String {
-        format!("{}/{}", self.provider, self.model)
+        [self.provider.as_str(), "/", &self.model].concat()
+    }
+
+    /// True if `reference` is `provider/model` of this candidate.
+    pub fn is(&self, reference: &str) -> bool {
+        let model = reference.strip_prefix(self.provider.as_str());
+        model.and_then(|it| it.strip_prefix('/')) == Some(&self.model)
     }
 }
 

@@ -169,6 +169,15 @@ impl Rest {
 }
 
 impl KeyPool {
+    fn rest(&self, provider: &str, id: &str, secret: &SecretText) -> Option<&Rest> {
+        // Usually no key rests, and then no slot need be made.
+        if self.resting.is_empty() {
+            return None;
+        }
+        let slot = (provider.to_string(), id.to_string(), secret.clone());
+        self.resting.get(&slot)
+    }
+
     /// Returns the first usable key in the provider's order.
     pub fn lease(
         &self,
@@ -183,8 +192,8 @@ impl KeyPool {
         let mut soonest: Option<Duration> = None;
         let mut refusals = BTreeSet::new();
         for key in &provider.keys {
-            let slot = (name.to_string(), key.id.clone(), key.secret.clone());
-            match self.resting.get(&slot).filter(|rest| rest.until > now) {
+            let rest = self.rest(name, &key.id, &key.secret);
+            match rest.filter(|rest| rest.until > now) {
                 None => {
                     return Ok(Lease::Key {
                         id: key.id.clone(),
@@ -215,8 +224,7 @@ impl KeyPool {
             ProviderAuth::Bearer | ProviderAuth::XApiKey => &provider.keys,
         };
         let refusals = keys.iter().map(|key| {
-            let slot = (name.to_string(), key.id.clone(), key.secret.clone());
-            let rest = self.resting.get(&slot);
+            let rest = self.rest(name, &key.id, &key.secret);
             let rest = rest.filter(|rest| rest.is_retired() && rest.is_known(now))?;
             Some(rest.refusal)
         });
@@ -230,8 +238,8 @@ impl KeyPool {
     pub fn counts(&self, name: &str, provider: &Provider, now: Instant) -> KeyCounts {
         let mut counts = KeyCounts::default();
         for key in &provider.keys {
-            let slot = (name.to_string(), key.id.clone(), key.secret.clone());
-            match self.resting.get(&slot).filter(|rest| rest.is_known(now)) {
+            let rest = self.rest(name, &key.id, &key.secret);
+            match rest.filter(|rest| rest.is_known(now)) {
                 None => counts.usable += 1,
                 Some(rest) if rest.is_retired() => counts.retired += 1,
                 Some(_) => counts.cooling += 1,
@@ -247,6 +255,9 @@ impl KeyPool {
         let Lease::Key { id, secret } = lease else {
             return false;
         };
+        if self.resting.is_empty() && !outcome.spends_the_key() {
+            return false;
+        }
         let slot = (name.to_string(), id.clone(), secret.clone());
         let before = self.resting.get(&slot).filter(|rest| rest.is_retired());
         // Requests that ran together are refused together: that is one refusal.
