@@ -249,7 +249,7 @@ fn address(url: &str, claw_id: &str) -> Option<Url> {
     let filled = fill_claw_id(url, claw_id).ok()?;
     let authority = filled.find("://")? + 3;
     let path = authority + filled[authority..].find('/')?;
-    target(&filled, &filled[path..])
+    target(&Url::parse(&filled).ok()?, &filled[path..])
 }
 
 fn due(cached: Option<&CacheEntry>, ttl: Duration, now: Instant) -> Due {

@@ -16,6 +16,7 @@ use toolcrib_mediation::{
     ToolFailure, Turn, TurnConfig, alias, http_call, http_method, target,
 };
 use toolcrib_rules::Rule;
+use url::Url;
 
 use super::file::Verdict;
 use crate::print;
@@ -339,7 +340,9 @@ fn request(live: &LiveTool, call: &ManagedCall) -> Result<SentRequest, ToolFailu
         });
     }
     let http = http_call(live.tool(), call.arguments(), call.claw_id(), None)?;
-    let url = target(&execution.base_url, &http.path_and_query).ok_or_else(|| {
+    let base = Url::parse(&execution.base_url).ok();
+    let url = base.and_then(|base| target(&base, &http.path_and_query));
+    let url = url.ok_or_else(|| {
         ToolFailure::new(
             toolcrib_mediation::ResultCode::UnsupportedTool,
             toolcrib_mediation::Certainty::NeverRan,

@@ -173,7 +173,8 @@ impl<'a> Sender<'a> {
         method: HttpMethod,
         call: HttpCall,
     ) -> Result<PreparedCall<'a>, ToolFailure> {
-        let request = http::request(self.services.transport(tool)?, tool, method, call)?;
+        let (base, transport) = self.services.transport(tool)?;
+        let request = http::request(&base.url, transport, tool, method, call)?;
         Ok(PreparedCall::http(self.services, request))
     }
 
@@ -182,7 +183,8 @@ impl<'a> Sender<'a> {
         tool: &GrantedTool,
         context: ToolContext<'_>,
     ) -> Result<PreparedCall<'a>, ToolFailure> {
-        let call = mcp::prepare(self.services.connections(tool)?, tool, context)?;
+        let (base, connections) = self.services.connections(tool)?;
+        let call = mcp::prepare(&base.url, connections, tool, context)?;
         Ok(PreparedCall::mcp(self.services, self.servers, call))
     }
 }

@@ -32,13 +32,13 @@ pub(super) struct Request {
 
 /// Makes the request of a call, without its credential. The tool's client restricts the methods.
 pub(super) fn request(
+    base: &Url,
     transport: Transport,
     tool: &GrantedTool,
     method: HttpMethod,
     call: HttpCall,
 ) -> Result<Request, ToolFailure> {
-    let base_url = &tool.entry().execution.base_url;
-    let to = target(base_url, &call.path_and_query)
+    let to = target(base, &call.path_and_query)
         .and_then(|url| Destination::try_from(url).ok())
         .ok_or_else(|| tool.unusable("its path cannot be sent as it is written"))?;
     let headers = headers(&call).map_err(|what| tool.unusable(what))?;

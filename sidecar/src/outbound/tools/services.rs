@@ -14,7 +14,7 @@ use super::granted::GrantedTool;
 use super::oauth::{AccessToken, Tokens};
 use crate::config::CurrentConfig;
 use crate::outbound::tools::unanswered;
-use crate::outbound::transport::Transport;
+use crate::outbound::transport::{Destination, Transport};
 use crate::outbound::{Outbound, OutboundError, error};
 
 /// Connections and credentials for the calls of tools. Only a client of [`crate::outbound::tools::client`] and the
@@ -28,13 +28,19 @@ pub(super) struct Services<'a> {
 }
 
 impl Services<'_> {
-    /// The client for the tool's MCP server.
-    pub(super) fn connections(self, tool: &GrantedTool) -> Result<reqwest::Client, ToolFailure> {
+    /// The base URL of the tool's MCP server, and the client for it.
+    pub(super) fn connections(
+        self,
+        tool: &GrantedTool,
+    ) -> Result<(Arc<Destination>, reqwest::Client), ToolFailure> {
         self.connect(tool, Outbound::towards_service)
     }
 
-    /// The transport to the tool's HTTP service.
-    pub(super) fn transport(self, tool: &GrantedTool) -> Result<Transport, ToolFailure> {
+    /// The base URL of the tool's HTTP service, and the transport to it.
+    pub(super) fn transport(
+        self,
+        tool: &GrantedTool,
+    ) -> Result<(Arc<Destination>, Transport), ToolFailure> {
         self.connect(tool, Outbound::transport_to_service)
     }
 
@@ -42,10 +48,11 @@ impl Services<'_> {
         self,
         tool: &GrantedTool,
         towards: impl Fn(&Outbound, &Url, Option<&ServiceSettings>) -> Result<C, OutboundError>,
-    ) -> Result<C, ToolFailure> {
+    ) -> Result<(Arc<Destination>, C), ToolFailure> {
         let to = self.outbound.url(&tool.entry().execution.base_url);
         let to = to.map_err(|_| tool.unusable("its address is no URL"))?;
-        towards(self.outbound, &to.url, tool.settings()).map_err(|error| match error {
+        let client = towards(self.outbound, &to.url, tool.settings());
+        let client = client.map_err(|error| match error {
             OutboundError::AddressRefused(connection) => {
                 let failure = ToolFailure::unreachable(tool.name());
                 unanswered(tool.name(), failure, connection)
@@ -58,7 +65,8 @@ impl Services<'_> {
                 );
                 tool.unusable("its transport settings cannot be used")
             }
-        })
+        })?;
+        Ok((to, client))
     }
 
     pub(super) fn scrubber(self) -> Arc<Scrubber> {

@@ -22,6 +22,7 @@ use toolcrib_mcp::client::{RpcError, ServerMessage, lists_stateless, settled};
 use toolcrib_mcp::code::UNSUPPORTED_VERSION;
 use toolcrib_mcp::header;
 use toolcrib_mediation::{Certainty, ResultCode, Scrubber, ToolBody, ToolFailure, path_at, target};
+use url::Url;
 
 use super::credential::Credential;
 use super::granted::GrantedTool;
@@ -54,7 +55,7 @@ pub(crate) fn text_of(message: &str) -> Option<String> {
 #[derive(Debug)]
 pub(super) struct McpCall {
     client: reqwest::Client,
-    url: url::Url,
+    url: Url,
     claw_id: HeaderValue,
     call: Call,
     max_result: usize,
@@ -70,6 +71,7 @@ struct Call {
 }
 
 pub(super) fn prepare(
+    base: &Url,
     connections: reqwest::Client,
     tool: &GrantedTool,
     context: ToolContext<'_>,
@@ -79,7 +81,7 @@ pub(super) fn prepare(
     let (Some(path), Some(name)) = (&execution.path, &execution.tool_name) else {
         return Err(tool.unusable("it has no path or no tool_name"));
     };
-    let url = target(&execution.base_url, &path_at(execution, path))
+    let url = target(base, &path_at(execution, path))
         .ok_or_else(|| tool.unusable("its path cannot be sent as it is written"))?;
     let claw_id = HeaderValue::from_str(context.claw_id).map_err(|_| {
         tool.unusable("the agent's identity has characters that a header cannot contain")
