@@ -22,4 +22,5 @@ pub use connection::Http;
 pub use door::{Door, Guest};
 pub use jitter::part_of;
 pub use serve::serve;
+pub use service::Routes;
 pub use transport::{Plain, Tls, Transport};

@@ -10,11 +10,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::body::Body;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
-use toolcrib_serve::{Door, Guest, Http, Plain};
+use toolcrib_serve::{Door, Guest, Http, Plain, Routes};
 
 use crate::metrics::Metrics;
 
@@ -41,7 +41,7 @@ const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
 /// connections are closed at once.
 pub fn serve(
     listener: TcpListener,
-    router: Router,
+    routes: impl Routes<Body> + Sync,
     bounds: Bounds,
     metrics: Option<Arc<Metrics>>,
     mut stopped: watch::Receiver<bool>,
@@ -61,7 +61,7 @@ pub fn serve(
             // Err: the server was dropped, which also stops it.
             stopped.wait_for(|stopped| *stopped).await.ok();
         };
-        let routes = |_: &ConnectionGuard| router.clone();
+        let routes = |_: &ConnectionGuard| routes.clone();
         toolcrib_serve::serve(listener, Plain, door, || http, routes, closing, None).await;
     })
 }

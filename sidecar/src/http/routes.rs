@@ -1,18 +1,25 @@
 //! The routes for the runner, and the checks before a model is asked.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Body as HttpBody;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
+use futures::future::BoxFuture;
+use http::Method;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
+use hyper::body::Incoming;
 use toolcrib_dialect::{Dialect, Edits, Request, UndecodedRequest, models_body};
 use toolcrib_manifest::{Context, Mode, ProviderTools};
 use toolcrib_mediation::{
     PresentedTools, RunnerCode, RunnerError, Turn, TurnConfig, fabricated_calls, first_edits,
 };
+use tower::Service;
 
 use super::unserved;
 use crate::app::App;
@@ -32,30 +39,61 @@ use crate::turn::passthrough::{self, Passage};
 /// The code of a history that contains managed calls, which no runner is ever shown.
 const FABRICATED: &str = "fabricated_history";
 
-pub fn router(app: Arc<App>) -> Router {
-    let ask = |operation, dialect| {
-        post(move |State(app): State<Arc<App>>, request: HttpRequest| {
-            serve(app, operation, dialect, request)
-        })
-    };
-    let model = |dialect| ask(Operation::Answer, dialect);
-    let count = ask(Operation::CountTokens, Dialect::AnthropicMessages);
-    // Some clients expect `/v1` in the base URL, others add it.
-    let mut router = Router::new();
-    for base in ["/v1", ""] {
-        let at = |path: &str| format!("{base}{path}");
-        router = router
-            .route(&at("/chat/completions"), model(Dialect::OpenaiChat))
-            .route(&at("/messages"), model(Dialect::AnthropicMessages))
-            .route(&at("/messages/count_tokens"), count.clone())
-            .route(&at("/responses"), model(Dialect::OpenaiResponses))
-            .route(&at("/models"), get(models));
+/// The routes of the runner's listener. Requests for a model do not go through the router: nearly
+/// every request is one, and the router costs as much as its authentication.
+#[derive(Clone, Debug)]
+pub struct RunnerRoutes {
+    app: Arc<App>,
+    others: Router,
+}
+
+impl RunnerRoutes {
+    pub fn new(app: Arc<App>) -> Self {
+        let others = Router::new()
+            .route("/v1/models", get(models))
+            .route("/models", get(models))
+            .route("/mcp", native::method_router())
+            .fallback(not_found)
+            .method_not_allowed_fallback(not_found)
+            .with_state(app.clone());
+        Self { app, others }
     }
-    router
-        .route("/mcp", native::method_router())
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_found)
-        .with_state(app)
+}
+
+impl Service<http::Request<Incoming>> for RunnerRoutes {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
+        match model_route(request.method(), request.uri().path()) {
+            Some((operation, dialect)) => {
+                let (app, request) = (self.app.clone(), request.map(HttpBody::new));
+                Box::pin(async move { Ok(serve(app, operation, dialect, request).await) })
+            }
+            None => Box::pin(self.others.call(request)),
+        }
+    }
+}
+
+/// Returns what a request asks of a model. `None`: it asks none.
+fn model_route(method: &Method, path: &str) -> Option<(Operation, Dialect)> {
+    if method != Method::POST {
+        return None;
+    }
+    // Some clients expect `/v1` in the base URL, others add it.
+    let route = match path.strip_prefix("/v1").unwrap_or(path) {
+        "/chat/completions" => (Operation::Answer, Dialect::OpenaiChat),
+        "/messages" => (Operation::Answer, Dialect::AnthropicMessages),
+        "/messages/count_tokens" => (Operation::CountTokens, Dialect::AnthropicMessages),
+        "/responses" => (Operation::Answer, Dialect::OpenaiResponses),
+        _ => return None,
+    };
+    Some(route)
 }
 
 async fn models(State(app): State<Arc<App>>, request: HttpRequest) -> Response {

@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use toolcrib_mediation::PresentedTools;
 use toolcrib_serve::bind;
 
-use super::{admin, routes};
+use super::admin;
+use super::routes::RunnerRoutes;
 use crate::app::budgets::BudgetStore;
 use crate::app::connections;
 use crate::app::continuity::ContinuityStore;
@@ -152,7 +153,7 @@ impl Server {
             scraped,
             serving: connections::serve(
                 listener,
-                routes::router(app.clone()),
+                RunnerRoutes::new(app.clone()),
                 limits.connections,
                 Some(app.metrics.clone()),
                 stopped.clone(),
