@@ -186,6 +186,13 @@ impl Program {
         Ok(sum)
     }
 
+    /// Returns the resident memory in KiB that the process shares with no other: no pages of its
+    /// program's file, of which the kernel maps more or fewer with the state of its cache.
+    pub fn unshared_memory(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        kib(&status, "RssAnon:")
+    }
+
     fn processes(&self) -> Result<Vec<u32>> {
         match self.counted {
             Counted::Process => Ok(vec![self.child.id()]),

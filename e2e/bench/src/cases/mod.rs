@@ -295,16 +295,18 @@ impl Bench {
 
     async fn start_and_idle(&self, plan: &Plan) -> Result<Vec<Row>> {
         let mut ready = Vec::new();
-        let mut idle = 0;
+        let (mut idle, mut own) = (0, 0);
         for _ in 0..plan.pairs.max(2) {
             let mediator = self.mediator(plan, 10, Streaming::Buffered).await?;
             ready.push(mediator.ready_after.as_secs_f64() * 1e3);
             idle = mediator.program.memory()?.0;
+            own = mediator.program.unshared_memory()?;
         }
         ready.sort_by(f64::total_cmp);
         Ok(vec![
             Row::alone("start", "exec to ready, p50", "ms", ready[ready.len() / 2]).at_most(10.0),
             Row::alone("start", "idle memory", "MiB", idle as f64 / MIB).at_most(8.0),
+            Row::alone("start", "idle memory, its own", "MiB", own as f64 / MIB),
         ])
     }
 
