@@ -1,8 +1,8 @@
 //! The reference for the mediator and the wrapper: a reverse proxy on bare hyper. It only forwards
 //! requests and responses, streams both, and pools its connections.
 //!
-//! With `--read` and `--record` it also does one part of a mediator's work, in the least code that
-//! does it, so that a bench can say what that part costs by itself.
+//! With `--read` and `--record` it also does one part of a mediator's work, in little code,
+//! so that a bench can say what that part costs by itself.
 
 use std::fs::File;
 use std::io::Write;
@@ -41,7 +41,8 @@ struct Args {
     #[arg(long)]
     read: bool,
     /// Append two lines for each request to this file: one before it is sent, one with both bodies.
-    /// Both have a SHA-256 over the line before; the second also goes to standard output.
+    /// Both have the SHA-256 of the line before, without bodies; so does standard output, which gets
+    /// the second line.
     #[arg(long)]
     record: Option<PathBuf>,
 }
@@ -60,27 +61,27 @@ struct Proxy {
     record: Option<Arc<Record>>,
 }
 
-/// What the proxy does with a request and its response beside passing them on.
-struct Along {
+/// A request and its response, for what is done with them besides passing them on.
+struct Exchange {
     reads: bool,
     record: Option<Arc<Record>>,
     request: Bytes,
     response: Vec<u8>,
 }
 
-/// The body of a response, which is read along.
-struct PassedBody {
+/// The body of a response, which is read as it passes.
+struct ResponseBody {
     body: Incoming,
-    along: Option<Along>,
+    exchange: Option<Exchange>,
 }
 
-/// One line for each request and one for each response, in a file and on standard output.
+/// Two lines for each request in a file, the second also on standard output.
 struct Record {
-    written: Mutex<Written>,
+    written: Mutex<RecordFile>,
     stdout: SyncSender<Vec<u8>>,
 }
 
-struct Written {
+struct RecordFile {
     file: File,
     last: [u8; 32],
 }
@@ -149,7 +150,7 @@ impl Proxy {
     async fn pass(
         &self,
         mut request: Request<Incoming>,
-    ) -> anyhow::Result<Response<Either<PassedBody, Empty<Bytes>>>> {
+    ) -> anyhow::Result<Response<Either<ResponseBody, Empty<Bytes>>>> {
         let path = request
             .uri()
             .path_and_query()
@@ -157,17 +158,17 @@ impl Proxy {
         let uri = Uri::try_from(format!("http://{}{path}", self.upstream))?;
         *request.uri_mut() = uri;
         let (head, body) = request.into_parts();
-        let (body, along) = if self.reads || self.record.is_some() {
+        let (body, exchange) = if self.reads || self.record.is_some() {
             let body = body.collect().await?.to_bytes();
             (
                 Either::Right(Full::new(body.clone())),
-                Some(self.along(body)?),
+                Some(self.exchange(body)?),
             )
         } else {
             (Either::Left(body), None)
         };
         match self.client.request(Request::from_parts(head, body)).await {
-            Ok(response) => Ok(response.map(|body| Either::Left(PassedBody { body, along }))),
+            Ok(response) => Ok(response.map(|body| Either::Left(ResponseBody { body, exchange }))),
             Err(_) => Ok(Response::builder()
                 .status(StatusCode::BAD_GATEWAY)
                 .body(Either::Right(Empty::new()))?),
@@ -175,14 +176,14 @@ impl Proxy {
     }
 
     /// Reads a request that is about to be sent.
-    fn along(&self, request: Bytes) -> anyhow::Result<Along> {
+    fn exchange(&self, request: Bytes) -> anyhow::Result<Exchange> {
         if self.reads && !request.is_empty() {
             serde_json::from_slice::<IgnoredAny>(&request)?;
         }
         if let Some(record) = &self.record {
             record.write(None)?;
         }
-        Ok(Along {
+        Ok(Exchange {
             reads: self.reads,
             record: self.record.clone(),
             request,
@@ -191,7 +192,7 @@ impl Proxy {
     }
 }
 
-impl Along {
+impl Exchange {
     fn end(self) -> anyhow::Result<()> {
         // A stream of events is not JSON.
         let is_json = self.response.first() == Some(&b'{');
@@ -211,7 +212,7 @@ impl Record {
         let (stdout, lines) = sync_channel(QUEUE);
         std::thread::spawn(move || drain(&lines));
         Ok(Self {
-            written: Mutex::new(Written {
+            written: Mutex::new(RecordFile {
                 file: file.with_context(|| path.display().to_string())?,
                 last: [0; 32],
             }),
@@ -235,7 +236,11 @@ impl Record {
             previous: hex::encode(written.last),
         };
         let mut line = serde_json::to_vec(&line)?;
+        // Neither the hash nor standard output has the bodies, as with the mediator.
+        written.last = Sha256::digest(&line).into();
         if let Some((request, response)) = bodies {
+            // A full queue means that nobody reads standard output; then lines are dropped.
+            self.stdout.try_send([&line, &b"\n"[..]].concat()).ok();
             line.pop();
             for (name, body) in [("request", request), ("response", response)] {
                 write!(line, ",\"{name}\":")?;
@@ -248,12 +253,7 @@ impl Record {
             line.push(b'}');
         }
         line.push(b'\n');
-        written.last = Sha256::digest(&line).into();
         written.file.write_all(&line)?;
-        if bodies.is_some() {
-            // A full queue means that nobody reads standard output; then lines are dropped.
-            self.stdout.try_send(line).ok();
-        }
         Ok(())
     }
 }
@@ -272,7 +272,7 @@ fn drain(lines: &Receiver<Vec<u8>>) {
     }
 }
 
-impl Body for PassedBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -282,10 +282,10 @@ impl Body for PassedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.body).poll_frame(context);
-        if let (Poll::Ready(Some(Ok(frame))), Some(along)) = (&frame, &mut this.along)
+        if let (Poll::Ready(Some(Ok(frame))), Some(exchange)) = (&frame, &mut this.exchange)
             && let Some(data) = frame.data_ref()
         {
-            along.response.extend_from_slice(data);
+            exchange.response.extend_from_slice(data);
         }
         frame
     }
@@ -299,9 +299,9 @@ impl Body for PassedBody {
     }
 }
 
-impl Drop for PassedBody {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.along.take().map(Along::end) {
+        if let Some(Err(error)) = self.exchange.take().map(Exchange::end) {
             eprintln!("bare-proxy: {error:#}");
         }
     }

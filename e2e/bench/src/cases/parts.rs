@@ -1,5 +1,5 @@
-//! Measures single parts of the mediator's work: the bare proxy with one part, in the least code that
-//! does it, beside the bare proxy alone. No mediator with that part can cost less.
+//! Measures single parts of the mediator's work: the bare proxy with one part, in little code, beside
+//! the bare proxy alone.
 
 use anyhow::{Context, Result};
 
