@@ -32,6 +32,7 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
+    /// Returns lower-case hexadecimal.
     fn text(&self) -> [u8; 64] {
         let mut text = [0; 64];
         hex::encode_to_slice(self.0, &mut text).expect("32 bytes are 64 digits");
@@ -148,14 +149,14 @@ impl Chain {
         self.aside = Some(sealed);
     }
 
-    /// Adds the first two members of the chain.
-    fn begin(&self, line: &mut Vec<u8>, place: &[u8], number: u64) {
+    /// Adds the chain's id and `number`, whose key with its colon is `key`.
+    fn begin(&self, line: &mut Vec<u8>, key: &[u8], number: u64) {
         debug_assert_eq!(line.last(), Some(&b'}'), "a line is a JSON object");
         line.pop();
         line.extend_from_slice(br#","chain":""#);
         line.extend_from_slice(self.id.as_bytes());
         line.extend_from_slice(br#"","#);
-        line.extend_from_slice(place);
+        line.extend_from_slice(key);
         line.extend_from_slice(number.to_string().as_bytes());
     }
 }

@@ -14,8 +14,8 @@ use super::progress::Progress;
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kube");
 
-/// Packages that do little at run time, or only generated code that runs once. The API server's and
-/// etcd's own are not here: for these two most tests wait.
+/// Packages that do little at run time. Those of the API server and of etcd are not here, since most
+/// tests wait for these two programs.
 const NOT_INLINED: [&str; 15] = [
     "github.com/google/cadvisor/...",
     "github.com/quic-go/quic-go/...",

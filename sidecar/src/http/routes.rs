@@ -40,7 +40,7 @@ use crate::turn::passthrough::{self, Passage};
 const FABRICATED: &str = "fabricated_history";
 
 /// The routes of the runner's listener. Requests for a model do not go through the router: nearly
-/// every request is one, and the router costs as much as its authentication.
+/// every request is one, and its handler is found by the path alone.
 #[derive(Clone, Debug)]
 pub struct RunnerRoutes {
     app: Arc<App>,

@@ -169,6 +169,7 @@ impl Rest {
 }
 
 impl KeyPool {
+    /// Returns how long a key rests; `None`: it does not.
     fn rest(&self, provider: &str, id: &str, secret: &SecretText) -> Option<&Rest> {
         // Usually no key rests, and then no slot need be made.
         if self.resting.is_empty() {
@@ -255,6 +256,7 @@ impl KeyPool {
         let Lease::Key { id, secret } = lease else {
             return false;
         };
+        // Nothing to change, as after nearly every answer.
         if self.resting.is_empty() && !outcome.spends_the_key() {
             return false;
         }
