@@ -23,7 +23,7 @@ fn hidden(history: &Value, last: toolcrib_dialect::Reply, result: &str) -> Hidde
 }
 
 /// Returns the insertions: the index, and the content of the first result.
-fn check(store: &Continuity, history: Value) -> Vec<(usize, String)> {
+fn check(store: &mut Continuity, history: Value) -> Vec<(usize, String)> {
     store
         .history_edits(&request(json!({"messages": history})), &presented())
         .unwrap()
@@ -58,20 +58,24 @@ fn hidden_rounds_are_inserted_before_their_reply() {
     let mut store = Continuity::new(1 << 20);
     store.remember(hidden(&json!([user("a")]), reply(&[], "done"), "1"));
     let next = || json!([user("a"), assistant("done"), user("b")]);
-    assert_eq!(check(&store, next()), [(1, ok("1"))]);
+    assert_eq!(check(&mut store, next()), [(1, ok("1"))]);
     assert_eq!(
-        check(&store, next()),
+        check(&mut store, next()),
         [(1, ok("1"))],
         "a retry gets the same again"
     );
     let other_system =
         json!([{"role": "system", "content": "It is noon"}, user("a"), assistant("done")]);
-    assert_eq!(check(&store, other_system), [(2, ok("1"))]);
+    assert_eq!(check(&mut store, other_system), [(2, ok("1"))]);
     let parts = json!([
         {"content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}], "role": "user"},
         {"role": "assistant", "content": [{"type": "text", "text": "done"}], "refusal": null},
     ]);
-    assert_eq!(check(&store, parts), [(1, ok("1"))], "as runners store it");
+    assert_eq!(
+        check(&mut store, parts),
+        [(1, ok("1"))],
+        "as runners store it"
+    );
 }
 
 #[test]
@@ -80,12 +84,15 @@ fn rounds_never_cross_conversations_and_a_trimmed_history_gets_none() {
     store.remember(hidden(&json!([user("a")]), reply(&[], "done"), "1"));
     store.remember(hidden(&json!([user("b")]), reply(&[], "done"), "2"));
     assert_eq!(
-        check(&store, json!([user("b"), assistant("done")])),
+        check(&mut store, json!([user("b"), assistant("done")])),
         [(1, ok("2"))]
     );
-    assert_eq!(check(&store, json!([user("c"), assistant("done")])), []);
-    assert_eq!(check(&store, json!([assistant("done"), user("x")])), []);
-    assert_eq!(check(&store, json!([user("a"), assistant("done!")])), []);
+    assert_eq!(check(&mut store, json!([user("c"), assistant("done")])), []);
+    assert_eq!(check(&mut store, json!([assistant("done"), user("x")])), []);
+    assert_eq!(
+        check(&mut store, json!([user("a"), assistant("done!")])),
+        []
+    );
 }
 
 #[test]
@@ -96,7 +103,7 @@ fn a_continuity_file_of_an_earlier_release_is_read() {
     let mut store = Continuity::new(1 << 20);
     store.remember(serde_json::from_value(line).unwrap());
     let next = json!([user("a"), assistant("done"), user("b")]);
-    assert_eq!(check(&store, next), [(1, ok("1"))]);
+    assert_eq!(check(&mut store, next), [(1, ok("1"))]);
 }
 
 #[test]
@@ -110,9 +117,9 @@ fn a_handoff_to_the_runner_keeps_its_prefix() {
     };
     let result = json!({"role": "tool", "tool_call_id": "c0", "content": "x"});
     let follow_up = json!([user("a"), call("c0", r#"{ "b":2.0, "a":1 }"#), result]);
-    assert_eq!(check(&store, follow_up), [(1, ok("1"))]);
+    assert_eq!(check(&mut store, follow_up), [(1, ok("1"))]);
     let foreign = json!([user("a"), call("c9", r#"{"a":1,"b":2}"#), result]);
-    assert_eq!(check(&store, foreign), []);
+    assert_eq!(check(&mut store, foreign), []);
 }
 
 #[test]
@@ -131,7 +138,7 @@ fn the_store_is_bounded_and_survives_a_restart() {
         again.remember(serde_json::from_str(&line).unwrap());
     }
     assert_eq!(
-        check(&again, json!([user("b"), assistant("done")])),
+        check(&mut again, json!([user("b"), assistant("done")])),
         [(1, ok("2"))]
     );
     let mut tiny = Continuity::new(8);
@@ -255,7 +262,7 @@ fn a_reply_referenced_by_item_id_is_recognized() {
     let mut store = Continuity::new(1 << 20);
     store.remember(serde_json::from_str(&line).unwrap());
     let named = |id: &str| json!({"type": "item_reference", "id": id});
-    let found = |history: Value| {
+    let mut found = |history: Value| {
         let next = written.request(history);
         store
             .history_edits(&next, &presented())

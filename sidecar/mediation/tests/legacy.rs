@@ -64,7 +64,7 @@ fn legacy_history_becomes_tool_calls_with_hidden_rounds_in_place() {
         (true, Streaming::Live),
     ] {
         for preamble in ["", "Wait."] {
-            let turn = |history: &Value, replies, store: &Continuity| {
+            let turn = |history: &Value, replies, store: &mut Continuity| {
                 let mut config = config(asks(stream, history), policy());
                 config.streaming = streaming;
                 config.history = store
@@ -78,7 +78,7 @@ fn legacy_history_becomes_tool_calls_with_hidden_rounds_in_place() {
                 reply(&[("pond__feed", "{}")], preamble),
                 reply(&[("shell", r#"{"cmd":"ls"}"#)], ""),
             ];
-            let first = turn(&history, script, &store);
+            let first = turn(&history, script, &mut store);
             let got = choice(stream, first.sent);
             assert_eq!(got["finish_reason"], "function_call");
             let message = &got["message"];
@@ -92,7 +92,7 @@ fn legacy_history_becomes_tool_calls_with_hidden_rounds_in_place() {
             let messages = history.as_array_mut().unwrap();
             messages.push(message.clone());
             messages.push(json!({"role": "function", "name": "shell", "content": "b"}));
-            let next = turn(&history, vec![reply(&[], "done")], &store);
+            let next = turn(&history, vec![reply(&[], "done")], &mut store);
             assert_eq!(
                 read(&next.bodies[0]),
                 [

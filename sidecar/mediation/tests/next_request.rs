@@ -74,7 +74,7 @@ const SET: (&str, &str) = ("pond__set", r#"{"at":3}"#);
 fn a_call_without_an_id_gets_a_unique_id() {
     for wire in Wire::all() {
         let first = vec![json!({"role": "user", "content": "a"})];
-        let turn = |history: &[Value], store: &Continuity| {
+        let turn = |history: &[Value], store: &mut Continuity| {
             let mut config = config(request(wire, history), policy());
             config.history = store
                 .history_edits(&config.request, &config.presented)
@@ -87,8 +87,8 @@ fn a_call_without_an_id_gets_a_unique_id() {
             run(config, replies, |_| responded(200, "1"))
         };
         let mut store = Continuity::new(1 << 20);
-        let one = turn(&first, &store);
-        let retried = turn(&first, &store);
+        let one = turn(&first, &mut store);
+        let retried = turn(&first, &mut store);
         assert_eq!(ids(one.bodies.last().unwrap()).0.len(), 3, "{wire:?}");
         assert_eq!(one.bodies, retried.bodies, "{wire:?}");
 
@@ -96,7 +96,7 @@ fn a_call_without_an_id_gets_a_unique_id() {
         let mut history = first;
         history.extend(wire.stored(&one.body()));
         history.push(json!({"role": "user", "content": "b"}));
-        let two = turn(&history, &store);
+        let two = turn(&history, &mut store);
         let (calls, results) = ids(two.bodies.last().unwrap());
         assert_eq!(calls.len(), 6, "{wire:?} {:?}", two.bodies);
         assert_eq!(calls, results, "{wire:?}");
@@ -123,7 +123,7 @@ fn rounds_are_found_when_the_last_message_moves_to_the_end() {
         let mut store = Continuity::new(1 << 20);
         let mut history = vec![user("a")];
         for number in 0..3 {
-            let ask = |context: &str, store: &Continuity| {
+            let ask = |context: &str, store: &mut Continuity| {
                 let body = [history.as_slice(), &[user(context)]].concat();
                 let body = wire.decode(&wire.body(&body, &["shell"]));
                 let mut config = config(body, policy());
@@ -140,10 +140,10 @@ fn rounds_are_found_when_the_last_message_moves_to_the_end() {
             };
             let results = |run: &support::Run| ids(run.bodies.last().unwrap()).1.len();
             // Each request before had a managed call and one of the runner's.
-            let asked = ask("now", &store);
+            let asked = ask("now", &mut store);
             assert_eq!(results(&asked), 2 * number + 1, "{wire:?}");
             // Rounds before another context are not those of this conversation.
-            assert_eq!(results(&ask("then", &store)), number + 1, "{wire:?}");
+            assert_eq!(results(&ask("then", &mut store)), number + 1, "{wire:?}");
             store.remember(asked.answer.hidden.clone().unwrap());
             let own = format!("own{number}_0");
             let plain = own.replace('_', "");

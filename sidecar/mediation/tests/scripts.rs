@@ -211,7 +211,7 @@ fn play(wire: Wire, script: &Script) -> Transcript {
             rates: &rates,
             now: turn.now.unwrap_or(support::NOW),
         };
-        let answer = playing.run(script, &body, &store);
+        let answer = playing.run(script, &body, &mut store);
         let mut sent = playing.sent;
         transcript.ends(&answer, &sent);
         if let Some(hidden) = answer.hidden {
@@ -243,7 +243,7 @@ struct TurnPlayer<'t> {
 }
 
 impl TurnPlayer<'_> {
-    fn run(&mut self, script: &Script, body: &Value, store: &Continuity) -> TurnResult {
+    fn run(&mut self, script: &Script, body: &Value, store: &mut Continuity) -> TurnResult {
         let request = self.wire.decode(body);
         let mut config = config(request, policy(&script.policy));
         config.presented = PresentedTools::new(&self.authority, &config.request, self.now);

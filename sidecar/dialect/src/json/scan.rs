@@ -10,12 +10,12 @@
 use std::ops::Range;
 
 use smol_str::SmolStr;
+use wide::u8x16;
 
 use super::{Array, Item, MAX_PARTS, Member, Object};
 
 /// Number of plain bytes that are skipped at once.
-const BLOCK: usize = 32;
-const WORD: usize = size_of::<u64>();
+const BLOCK: usize = 16;
 /// Most members of a usual object.
 const FEW: usize = 8;
 /// Limits the open brackets of one value.
@@ -371,44 +371,27 @@ impl<'t> Scan<'t> {
 
 /// Finds the first byte, from `from`, that ends a run of plain string bytes: a quote, a backslash,
 /// or a control character, which is invalid there.
+#[inline]
 fn special(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
-    // No early exit, so that the compiler emits SIMD instructions.
-    let plain = |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | ends(*byte));
-    // Most runs are short, so the first bytes are searched word by word before whole blocks are
-    // tested.
-    let near = &rest[..rest.len().min(BLOCK)];
-    if let Some(at) = in_words(near) {
-        return Some(from + at);
-    }
-    let blocks = rest.as_chunks::<BLOCK>().0;
-    let passed = BLOCK * blocks.iter().take_while(plain).count();
-    in_words(&rest[passed..]).map(|at| from + passed + at)
-}
-
-fn in_words(bytes: &[u8]) -> Option<usize> {
-    let (words, tail) = bytes.as_chunks::<WORD>();
-    for (at, word) in words.iter().enumerate() {
-        let marked = marked(u64::from_le_bytes(*word));
-        if marked != 0 {
-            return Some(at * WORD + marked.trailing_zeros() as usize / 8);
+    let (blocks, tail) = rest.as_chunks::<BLOCK>();
+    for (index, block) in blocks.iter().enumerate() {
+        if let Some(at) = special_in(*block) {
+            return Some(from + index * BLOCK + at);
         }
     }
-    let at = tail.iter().position(|byte| ends(*byte))?;
-    Some(words.len() * WORD + at)
+    let mut block = [b' '; BLOCK];
+    block[..tail.len()].copy_from_slice(tail);
+    Some(from + blocks.len() * BLOCK + special_in(block)?)
 }
 
-fn ends(byte: u8) -> bool {
-    (byte == b'"') | (byte == b'\\') | (byte < 0x20)
-}
-
-/// Marks the highest bit of each byte that ends a run. Bytes above the first such byte may be
-/// marked wrongly, because the subtraction borrows from them.
-fn marked(word: u64) -> u64 {
-    const ONES: u64 = u64::MAX / 0xff;
-    let below = |word: u64, bound: u64| word.wrapping_sub(ONES * bound) & !word;
-    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    (below(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7)
+#[inline]
+fn special_in(block: [u8; BLOCK]) -> Option<usize> {
+    let bytes = u8x16::new(block);
+    let is = |byte: u8| bytes.simd_eq(u8x16::splat(byte));
+    let is_control = bytes.min(u8x16::splat(0x1f)).simd_eq(bytes);
+    let found = (is(b'"') | is(b'\\') | is_control).to_bitmask();
+    (found != 0).then_some(found.trailing_zeros() as usize)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{DialectError, RawCall};
 
 /// Returns true if the history may contain legacy messages.
 pub(super) fn mentioned(messages: &str) -> bool {
-    messages.contains("function_call")
+    memchr::memmem::find(messages.as_bytes(), b"function_call").is_some()
 }
 
 /// Rewrites each pair of a legacy call and its result, and nothing else.

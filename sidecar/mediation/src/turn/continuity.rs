@@ -17,10 +17,11 @@ use std::collections::{HashMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use toolcrib_bounds::digest::Parts;
 use toolcrib_dialect::{
-    Dialect, DialectError, HistoryItem, HistoryPart, Insertion, PreviousResponse, Request,
-    history_item, may_be_reply, reference, rename_calls,
+    Dialect, DialectError, HistoryItem, Insertion, PreviousResponse, Request, history_item,
+    reference, rename_calls,
 };
 
+use super::reply_key::{ReplyKeys, key, push_item, reply_length};
 use crate::access::presented::PresentedTools;
 
 /// The hidden rounds of a turn, ready to be kept. Stored as one line of JSON.
@@ -80,6 +81,7 @@ pub struct Continuity {
     /// Number of entries with this reply. A conversation that contains none of these replies needs
     /// no key, whose hash covers the whole conversation.
     replies: HashMap<String, usize>,
+    reply_keys: ReplyKeys,
     order: VecDeque<String>,
     bytes: usize,
     limit: usize,
@@ -92,6 +94,7 @@ impl Continuity {
             referenced: HashMap::new(),
             shown: HashMap::new(),
             replies: HashMap::new(),
+            reply_keys: ReplyKeys::default(),
             order: VecDeque::new(),
             bytes: 0,
             limit: limit_bytes,
@@ -140,7 +143,7 @@ impl Continuity {
 
     /// Returns the rounds that belong into this request, with tool names as they are presented now.
     pub fn history_edits(
-        &self,
+        &mut self,
         request: &Request,
         presented: &PresentedTools,
     ) -> Result<HistoryEdits, DialectError> {
@@ -171,7 +174,7 @@ impl Continuity {
     }
 
     fn insertions(
-        &self,
+        &mut self,
         request: &Request,
         presented: &PresentedTools,
     ) -> Result<Vec<Insertion>, DialectError> {
@@ -223,34 +226,13 @@ impl Continuity {
         found.or_else(|| self.entries.get(self.referenced.get(key)?))
     }
 
-    /// Returns true if the request has a known reply. Decodes only replies of the model: most items
-    /// of a conversation are user messages and results.
-    fn knows_a_reply(&self, request: &Request) -> Result<bool, DialectError> {
-        if self.replies.contains_key("") {
+    /// Returns true if the request has a known reply.
+    fn knows_a_reply(&mut self, request: &Request) -> Result<bool, DialectError> {
+        let known = &self.replies;
+        if known.contains_key("") {
             return Ok(true);
         }
-        let dialect = request.dialect();
-        let items: Vec<HistoryItem> = request
-            .history()
-            .map(|item| match may_be_reply(dialect, item) {
-                true => history_item(dialect, item),
-                // A default item belongs to no role, so no reply continues after it.
-                false => Ok(HistoryItem::default()),
-            })
-            .collect::<Result<_, _>>()?;
-        let mut at = 0;
-        while at < items.len() {
-            let own = reply_length(dialect, &items[at..]);
-            if own > 0
-                && self
-                    .replies
-                    .contains_key(&key(dialect, &[], &items[at..at + own]))
-            {
-                return Ok(true);
-            }
-            at += own.max(1);
-        }
-        Ok(false)
+        self.reply_keys.any(request, |key| known.contains_key(key))
     }
 
     fn forget(&mut self, key: &str) {
@@ -402,103 +384,4 @@ fn presented_items(
         .iter()
         .map(|item| rename_calls(dialect, item, |name| presented.new_name(name)))
         .collect()
-}
-
-fn key(dialect: Dialect, before: &[u8], reply: &[HistoryItem]) -> String {
-    let mut parts = Parts::default();
-    parts.push_fixed(dialect.name());
-    parts.push_fixed(before);
-    for item in reply {
-        push_item(item, &mut parts);
-    }
-    hex::encode(parts.digest())
-}
-
-/// Counts the items, from the first, that form one reply of the model.
-fn reply_length(dialect: Dialect, items: &[HistoryItem]) -> usize {
-    let longest = match dialect {
-        Dialect::OpenaiChat | Dialect::AnthropicMessages => 1,
-        Dialect::OpenaiResponses => items.len(),
-    };
-    items
-        .iter()
-        .take(longest)
-        .take_while(|item| item.role == "assistant")
-        .count()
-}
-
-/// Adds the content of an item to the hash, unambiguously. System messages are left out, because
-/// runners write the time of day into them.
-fn push_item(item: &HistoryItem, parts: &mut Parts) {
-    if matches!(item.role.as_str(), "system" | "developer") {
-        return;
-    }
-    // Reasoning as an item of its own; runners may leave it out.
-    if item.role == "assistant" && item.parts.is_empty() {
-        return;
-    }
-    let mut write = |kind: u8, texts: &[&str]| {
-        parts.push_fixed([kind]);
-        texts.iter().for_each(|text| parts.push(text));
-    };
-    write(b'r', &[&item.role]);
-    for part in &item.parts {
-        match part {
-            HistoryPart::Text(text) => write(b't', &[text]),
-            HistoryPart::Call {
-                id,
-                name,
-                arguments,
-            } => write(b'c', &[&plain_id(id), name, arguments]),
-            HistoryPart::Result { call_id, content } => {
-                write(b'o', &[&plain_id(call_id), content]);
-            }
-            HistoryPart::Other(json) => write(b'x', &[json]),
-        }
-    }
-}
-
-/// Returns the letters and digits of a call's id. Some runners drop the others, which not every
-/// provider accepts.
-fn plain_id(id: &str) -> String {
-    id.chars().filter(char::is_ascii_alphanumeric).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Mediators of other releases wrote the keys in `continuity.jsonl`.
-    #[test]
-    fn continuity_keys_match_existing_files() {
-        let item = |role: &str, parts: Vec<HistoryPart>| HistoryItem {
-            role: role.to_string(),
-            parts,
-        };
-        let call = HistoryPart::Call {
-            id: "c1".to_string(),
-            name: "pond.list".to_string(),
-            arguments: "{}".to_string(),
-        };
-        let result = HistoryPart::Result {
-            call_id: "c1".to_string(),
-            content: "7".to_string(),
-        };
-        let mut before = Parts::default();
-        for item in [
-            item("system", vec![HistoryPart::Text("noon".to_string())]),
-            item("user", vec![HistoryPart::Text("hi".to_string())]),
-            item("assistant", Vec::new()),
-        ] {
-            push_item(&item, &mut before);
-        }
-        let reply = [
-            item("assistant", vec![call]),
-            item("tool", vec![result, HistoryPart::Other("[]".to_string())]),
-        ];
-        assert_eq!(
-            key(Dialect::AnthropicMessages, &before.digest(), &reply),
-            "3fbd5175045f7290036498f672f59ba35198fbbc562c3c7e2b63702858327c53"
-        );
-    }
 }

@@ -30,6 +30,7 @@ pub(crate) mod continuity;
 pub(crate) mod feeds;
 mod finish;
 mod repetition;
+mod reply_key;
 mod round;
 
 use continuity::{HiddenRounds, HistoryEdits};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::escapes::{backslash_readings, begins_escape, each_reading};
+use super::escapes::{Each, backslash_readings, begins_escape, each_reading};
 use crate::text::search::FirstOf;
 
 /// Steps that a search may take for each byte of the text. Texts of escapes alone take up to 2.
@@ -20,6 +20,8 @@ pub(super) struct Needles {
     by_first: Vec<Range<usize>>,
     /// True for each byte that occurs in a needle.
     anywhere: [bool; 256],
+    /// A backslash with each letter that may begin an escape of a byte of a needle.
+    backslashes: FirstOf,
     plain: FirstOf,
 }
 
@@ -59,6 +61,15 @@ impl Needles {
         for byte in needles.iter().flatten() {
             anywhere[usize::from(*byte)] = true;
         }
+        let escapes = (0..=u8::MAX).filter(|letter| {
+            // After these two, digits decide.
+            let mut found = matches!(letter, b'u' | b'x');
+            backslash_readings(&[*letter], 0, &mut |bytes, _| {
+                found |= bytes.iter().any(|byte| anywhere[usize::from(*byte)]);
+            });
+            found
+        });
+        let backslashes: Vec<Vec<u8>> = escapes.map(|letter| vec![b'\\', letter]).collect();
         let by_first = (0..=u8::MAX).map(|byte| {
             let start = needles.partition_point(|it| it[0] < byte);
             start..needles.partition_point(|it| it[0] <= byte)
@@ -66,6 +77,7 @@ impl Needles {
         Self {
             by_first: by_first.collect(),
             anywhere,
+            backslashes: FirstOf::new(&backslashes),
             plain: FirstOf::new(&needles),
             sorted: needles,
         }
@@ -124,21 +136,29 @@ impl Needles {
     /// return true without one.
     fn escaped_in(&self, text: &[u8]) -> bool {
         let has = |byte: u8| self.anywhere[usize::from(byte)];
-        if has(b' ') && memchr::memchr(b'+', text).is_some() {
+        let written = |byte: u8, as_byte: u8| has(byte) && memchr::memchr(as_byte, text).is_some();
+        if written(b' ', b'+') || written(b'\\', b'\\') {
             return true;
         }
-        memchr::memchr3_iter(b'%', b'\\', b'&', text).any(|at| {
+        let matter = |read: &dyn Fn(Each<'_>)| {
             let mut found = false;
-            let mut each = |bytes: &[u8], _: usize| found |= bytes.iter().any(|byte| has(*byte));
-            match text[at] {
-                b'\\' if has(b'\\') => return true,
-                // Only the last backslash of a run decides.
-                b'\\' if text.get(at + 1) == Some(&b'\\') => {}
-                b'\\' => backslash_readings(text, at + 1, &mut each),
-                _ => each_reading(text, at, &mut each),
-            }
+            read(&mut |bytes, _| found |= bytes.iter().any(|byte| has(*byte)));
             found
-        })
+        };
+        let mut others = memchr::memchr2_iter(b'%', b'&', text);
+        if others.any(|at| matter(&|each| each_reading(text, at, each))) {
+            return true;
+        }
+        let mut from = 0;
+        while let Some(at) = text.get(from..).and_then(|it| self.backslashes.first(it)) {
+            from += at + 1;
+            if text.get(from - 1) == Some(&b'\\')
+                && matter(&|each| backslash_readings(text, from, each))
+            {
+                return true;
+            }
+        }
+        false
     }
 
     /// Returns the end of the longest needle that begins here.
