@@ -21,7 +21,7 @@ use toolcrib_dialect::{
     reference, rename_calls,
 };
 
-use super::reply_key::{ReplyKeys, key, push_item, reply_length};
+use super::reply_key::{ReplyKeys, key, push_item};
 use crate::access::presented::PresentedTools;
 
 /// The hidden rounds of a turn, ready to be kept. Stored as one line of JSON.
@@ -182,48 +182,41 @@ impl Continuity {
         if !self.knows_a_reply(request)? {
             return Ok(found);
         }
+        let Self {
+            entries,
+            referenced,
+            replies,
+            reply_keys,
+            ..
+        } = self;
+        let entry = |key: &str| {
+            let found = entries.get(key);
+            found.or_else(|| entries.get(referenced.get(key)?))
+        };
+        let is_known = |key: &str| replies.contains_key("") || replies.contains_key(key);
         let dialect = request.dialect();
-        let items: Vec<HistoryItem> = request
-            .history()
-            .map(|item| history_item(dialect, item))
-            .collect::<Result<_, _>>()?;
-        let mut moved = MovedItem::of(request, &items);
-        let mut chain = chain_of(request);
-        let mut at = 0;
-        while at < items.len() {
-            let own = reply_length(dialect, &items[at..]);
-            if own == 0 {
-                push_item(&items[at], &mut chain);
-                at += 1;
+        let mut history = reply_keys.history(request, chain_of(request))?;
+        let mut budget = MoveBudget::of(request);
+        for reply in history.replies() {
+            if !is_known(history.key_alone(&reply)?) {
                 continue;
             }
-            let reply = &items[at..at + own];
-            let exact = self.entry(&key(dialect, &chain.digest(), reply));
-            let hidden = exact.or_else(|| {
-                let is_known = || self.replies.contains_key(&key(dialect, &[], reply));
-                let last = moved
-                    .after(at + own)
-                    .filter(|_| is_known() && moved.spend())?;
-                let mut before = chain.clone();
-                push_item(last, &mut before);
-                self.entry(&key(dialect, &before.digest(), reply))
-            });
+            let mut hidden = entry(&history.key(&reply, None)?);
+            if hidden.is_none()
+                && let Some(last) = history.last_message_after(reply.end)
+                && budget.spend()
+            {
+                hidden = entry(&history.key(&reply, Some(last))?);
+            }
             if let Some(hidden) = hidden {
                 found.push(Insertion {
-                    before: at,
+                    before: reply.start,
                     items: presented_items(dialect, &hidden.items, presented)?,
-                    replaced: if hidden.replaces { own } else { 0 },
+                    replaced: if hidden.replaces { reply.len() } else { 0 },
                 });
             }
-            reply.iter().for_each(|item| push_item(item, &mut chain));
-            at += own;
         }
         Ok(found)
-    }
-
-    fn entry(&self, key: &str) -> Option<&HiddenRounds> {
-        let found = self.entries.get(key);
-        found.or_else(|| self.entries.get(self.referenced.get(key)?))
     }
 
     /// Returns true if the request has a known reply.
@@ -324,34 +317,26 @@ impl HiddenRounds {
     }
 }
 
-/// The last item of a request, if a runner may have moved it: some runners keep a message with their
-/// own context at the end of each request. It is then after replies that it was before.
-struct MovedItem<'a> {
-    items: &'a [HistoryItem],
+/// Bytes that may be hashed for a last item that a runner may have moved: some runners keep a message
+/// with their own context at the end of each request, so it is then after replies that it was before. At
+/// most the bytes of the request, so the work stays linear.
+struct MoveBudget {
+    left: usize,
     size: usize,
-    /// Bytes that may be hashed for this. At most those of the request, so the work stays linear.
-    budget: usize,
 }
 
-impl<'a> MovedItem<'a> {
-    fn of(request: &Request, items: &'a [HistoryItem]) -> Self {
+impl MoveBudget {
+    fn of(request: &Request) -> Self {
         Self {
-            items,
+            left: request.as_text().len(),
             size: request.history().last().map_or(0, str::len),
-            budget: request.as_text().len(),
         }
-    }
-
-    /// Returns the item if it is a message of the user at this index or later.
-    fn after(&self, index: usize) -> Option<&'a HistoryItem> {
-        let last = self.items.last().filter(|_| self.items.len() > index);
-        last.filter(|item| item.role == "user")
     }
 
     /// Returns true if the budget allows another hash of the item, and takes it from the budget.
     fn spend(&mut self) -> bool {
-        let left = self.budget.checked_sub(self.size);
-        self.budget = left.unwrap_or_default();
+        let left = self.left.checked_sub(self.size);
+        self.left = left.unwrap_or_default();
         left.is_some()
     }
 }

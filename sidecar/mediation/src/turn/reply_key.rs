@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 use foldhash::quality::RandomState;
 use toolcrib_bounds::digest::Parts;
@@ -13,19 +14,44 @@ use toolcrib_dialect::{
     Dialect, DialectError, HistoryItem, HistoryPart, Request, history_item, may_be_reply,
 };
 
-/// Most entries of a generation. Few histories have as many replies.
-const MOST: usize = 1024;
+/// Most entries of a generation. Few histories have as many items.
+const MOST: usize = 2048;
 
-/// The keys of replies that were looked at before. A text is known by a hash of 64 bits with a seed of
-/// this process, so two texts practically never have the same one. If they had, a conversation could lack
-/// its hidden rounds.
+/// What was found out about items and replies of earlier requests. A text is known by a hash of 64 bits
+/// with a seed of this process, so two texts practically never have the same one. If they had, a
+/// conversation could lack its hidden rounds.
 #[derive(Debug, Default)]
 pub(super) struct ReplyKeys {
     hasher: RandomState,
-    /// Whether an item is part of a reply, by the hash of its text.
-    in_reply: Recent<bool>,
-    /// Keys of replies, by the hash of their items' hashes.
+    /// By the hash of an item.
+    roles: Recent<Role>,
+    /// Keys of replies, by the hash of the items before them and of their own.
     keys: Recent<String>,
+    /// Hashes for keys that are continued, by the hash of the same items.
+    chains: Recent<Parts>,
+}
+
+/// The role of an item, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Its content changes from request to request.
+    System,
+    User,
+    Reply,
+    Other,
+}
+
+/// The history of a request.
+pub(super) struct History<'r, 'k> {
+    known: &'k mut ReplyKeys,
+    dialect: Dialect,
+    items: Vec<&'r str>,
+    hashes: Vec<u64>,
+    roles: Vec<Role>,
+    /// For each item, the hash of those before it.
+    before: Vec<u64>,
+    /// The beginning of all keys.
+    start: Parts,
 }
 
 /// Entries of two generations. When the younger one is full, the older one is dropped.
@@ -36,7 +62,8 @@ struct Recent<T> {
 }
 
 impl ReplyKeys {
-    /// Returns true if `is_known` holds for the key of a reply in the history.
+    /// Returns true if `is_known` holds for the key of a reply alone. Reads only items that may be part
+    /// of a reply: most of a conversation are user messages and results.
     pub(super) fn any(
         &mut self,
         request: &Request,
@@ -44,70 +71,167 @@ impl ReplyKeys {
     ) -> Result<bool, DialectError> {
         let dialect = request.dialect();
         let items: Vec<&str> = request.history().collect();
-        // The hash of an item that is part of a reply.
         let hashes: Vec<Option<u64>> = items
             .iter()
-            .map(|item| self.hash(dialect, item))
+            .map(|item| self.reply_hash(dialect, item))
             .collect::<Result<_, _>>()?;
-        let mut at = 0;
-        while at < items.len() {
-            let own = leading(dialect, &hashes[at..], Option::is_some);
-            if own > 0 {
-                let reply = at..at + own;
-                let key = self.key(dialect, &items[reply.clone()], &hashes[reply])?;
-                if is_known(key) {
-                    return Ok(true);
-                }
+        for reply in replies(dialect, &hashes, Option::is_some) {
+            let own: Vec<u64> = hashes[reply.clone()].iter().copied().flatten().collect();
+            if is_known(self.key_alone(dialect, &items[reply], &own)?) {
+                return Ok(true);
             }
-            at += own.max(1);
         }
         Ok(false)
     }
 
+    /// Reads the history of a request. `start`: the beginning of the keys of its replies.
+    pub(super) fn history<'r>(
+        &mut self,
+        request: &'r Request,
+        start: Parts,
+    ) -> Result<History<'r, '_>, DialectError> {
+        let dialect = request.dialect();
+        let items: Vec<&str> = request.history().collect();
+        let (mut hashes, mut roles, mut before) = (Vec::new(), Vec::new(), Vec::new());
+        let mut so_far = self.hasher.hash_one(start.digest());
+        for item in &items {
+            let (hash, role) = self.role(dialect, item)?;
+            before.push(so_far);
+            if role != Role::System {
+                so_far = self.hasher.hash_one([so_far, hash]);
+            }
+            hashes.push(hash);
+            roles.push(role);
+        }
+        Ok(History {
+            known: self,
+            dialect,
+            items,
+            hashes,
+            roles,
+            before,
+            start,
+        })
+    }
+
     /// Returns the hash of an item that is part of a reply.
-    fn hash(&mut self, dialect: Dialect, item: &str) -> Result<Option<u64>, DialectError> {
+    fn reply_hash(&mut self, dialect: Dialect, item: &str) -> Result<Option<u64>, DialectError> {
         if !may_be_reply(dialect, item) {
             return Ok(None);
         }
-        let hash = self.hasher.hash_one((dialect.name(), item));
-        let read = || history_item(dialect, item).map(|item| is_in_reply(&item));
-        let is_in_reply = *self.in_reply.get_or_insert(hash, read)?;
-        Ok(is_in_reply.then_some(hash))
+        let (hash, role) = self.role(dialect, item)?;
+        Ok((role == Role::Reply).then_some(hash))
     }
 
-    fn key(
+    fn role(&mut self, dialect: Dialect, item: &str) -> Result<(u64, Role), DialectError> {
+        let hash = self.hasher.hash_one((dialect.name(), item));
+        let read = || history_item(dialect, item).map(|item| Role::of(&item));
+        Ok((hash, *self.roles.get_or_insert(hash, read)?))
+    }
+
+    fn key_alone(
         &mut self,
         dialect: Dialect,
         items: &[&str],
-        hashes: &[Option<u64>],
+        hashes: &[u64],
     ) -> Result<&str, DialectError> {
-        let read = || {
-            let items: Vec<HistoryItem> = items
-                .iter()
-                .map(|item| history_item(dialect, item))
-                .collect::<Result<_, _>>()?;
-            Ok(key(dialect, &[], &items))
-        };
-        let hash = self.hasher.hash_one(hashes);
-        self.keys.get_or_insert(hash, read).map(String::as_str)
+        let id = self.hasher.hash_one(hashes);
+        let make = || Ok(key(dialect, &[], &decoded(dialect, items)?));
+        self.keys.get_or_insert(id, make).map(String::as_str)
+    }
+}
+
+impl History<'_, '_> {
+    /// The places of the replies.
+    pub(super) fn replies(&self) -> Vec<Range<usize>> {
+        replies(self.dialect, &self.roles, |role| *role == Role::Reply)
+    }
+
+    /// Returns the last item if it is a message of the user after this place.
+    pub(super) fn last_message_after(&self, place: usize) -> Option<usize> {
+        let last = self.items.len().checked_sub(1)?;
+        (last >= place && self.roles[last] == Role::User).then_some(last)
+    }
+
+    pub(super) fn key_alone(&mut self, reply: &Range<usize>) -> Result<&str, DialectError> {
+        let (items, hashes) = (&self.items[reply.clone()], &self.hashes[reply.clone()]);
+        self.known.key_alone(self.dialect, items, hashes)
+    }
+
+    /// Returns the key of a reply after the items before it, and after one more item.
+    pub(super) fn key(
+        &mut self,
+        reply: &Range<usize>,
+        moved: Option<usize>,
+    ) -> Result<String, DialectError> {
+        let hasher = &self.known.hasher;
+        let mut before = self.before[reply.start];
+        if let Some(moved) = moved {
+            before = hasher.hash_one([before, self.hashes[moved]]);
+        }
+        let id = hasher.hash_one((before, &self.hashes[reply.clone()]));
+        if let Some(key) = self.known.keys.get(id) {
+            return Ok(key.clone());
+        }
+        let mut chain = self.chain(reply.start)?;
+        if let Some(moved) = moved {
+            push_item(&history_item(self.dialect, self.items[moved])?, &mut chain);
+        }
+        let own = decoded(self.dialect, &self.items[reply.clone()])?;
+        let key = key(self.dialect, &chain.digest(), &own);
+        self.known.keys.insert(id, key.clone());
+        Ok(key)
+    }
+
+    /// Returns the hash of the items before this one. Continues the longest one that is known.
+    fn chain(&mut self, at: usize) -> Result<Parts, DialectError> {
+        let chains = &mut self.known.chains;
+        let known = (0..=at)
+            .rev()
+            .find_map(|from| Some((from, chains.get(self.before[from])?.clone())));
+        let (from, mut chain) = known.unwrap_or_else(|| (0, self.start.clone()));
+        for item in &self.items[from..at] {
+            push_item(&history_item(self.dialect, item)?, &mut chain);
+        }
+        chains.insert(self.before[at], chain.clone());
+        Ok(chain)
+    }
+}
+
+impl Role {
+    fn of(item: &HistoryItem) -> Self {
+        match item.role.as_str() {
+            "system" | "developer" => Self::System,
+            "user" => Self::User,
+            "assistant" => Self::Reply,
+            _ => Self::Other,
+        }
     }
 }
 
 impl<T> Recent<T> {
+    fn get(&mut self, hash: u64) -> Option<&T> {
+        if let Some(value) = self.older.remove(&hash) {
+            self.insert(hash, value);
+        }
+        self.younger.get(&hash)
+    }
+
+    fn insert(&mut self, hash: u64, value: T) {
+        if self.younger.len() == MOST {
+            self.older = std::mem::take(&mut self.younger);
+        }
+        self.younger.insert(hash, value);
+    }
+
     fn get_or_insert<E>(
         &mut self,
         hash: u64,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<&T, E> {
-        if !self.younger.contains_key(&hash) {
-            let value = match self.older.remove(&hash) {
-                Some(value) => value,
-                None => make()?,
-            };
-            if self.younger.len() == MOST {
-                self.older = std::mem::take(&mut self.younger);
-            }
-            self.younger.insert(hash, value);
+        if self.get(hash).is_none() {
+            let value = make()?;
+            self.insert(hash, value);
         }
         Ok(&self.younger[&hash])
     }
@@ -133,23 +257,22 @@ pub(super) fn key(dialect: Dialect, before: &[u8], reply: &[HistoryItem]) -> Str
     hex::encode(parts.digest())
 }
 
-/// Counts the items, from the first, that form one reply of the model.
-pub(super) fn reply_length(dialect: Dialect, items: &[HistoryItem]) -> usize {
-    leading(dialect, items, is_in_reply)
+/// Returns the places of the replies among these items: a reply is one item, in the Responses API all
+/// neighbours that `is_reply`.
+fn replies<T>(dialect: Dialect, items: &[T], is_reply: impl Fn(&T) -> bool) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for at in (0..items.len()).filter(|at| is_reply(&items[*at])) {
+        match found.last_mut() {
+            Some(reply) if reply.end == at && dialect == Dialect::OpenaiResponses => reply.end += 1,
+            _ => found.push(at..at + 1),
+        }
+    }
+    found
 }
 
-fn is_in_reply(item: &HistoryItem) -> bool {
-    item.role == "assistant"
-}
-
-/// Counts the leading items that satisfy `test`, at most as many as one reply can have.
-fn leading<T>(dialect: Dialect, items: &[T], test: impl Fn(&T) -> bool) -> usize {
-    let longest = match dialect {
-        Dialect::OpenaiChat | Dialect::AnthropicMessages => 1,
-        Dialect::OpenaiResponses => items.len(),
-    };
-    let items = items.iter().take(longest);
-    items.take_while(|item| test(item)).count()
+fn decoded(dialect: Dialect, items: &[&str]) -> Result<Vec<HistoryItem>, DialectError> {
+    let items = items.iter().map(|item| history_item(dialect, item));
+    items.collect()
 }
 
 /// Adds the content of an item to the hash, unambiguously. System messages are left out, because
@@ -261,6 +384,50 @@ mod tests {
             let kept = keys.keys.younger.len() + keys.keys.older.len();
             assert!(kept <= 2 * MOST, "{kept}");
         }
+    }
+
+    /// Returns the keys of all replies, after the items before them and after a moved last item.
+    fn keys(known: &mut ReplyKeys, request: &Request) -> Vec<(String, Option<String>)> {
+        let mut history = known.history(request, Parts::default()).unwrap();
+        let replies = history.replies();
+        let mut key = |reply: &Range<usize>| {
+            let exact = history.key(reply, None).unwrap();
+            let last = history.last_message_after(reply.end);
+            let moved = last.map(|last| history.key(reply, Some(last)).unwrap());
+            (exact, moved)
+        };
+        replies.iter().map(&mut key).collect()
+    }
+
+    #[test]
+    fn keys_that_are_continued_are_those_of_the_whole_history() {
+        let message =
+            |role: &str, at: usize| format!(r#"{{"role":"{role}","content":"{role} {at}"}}"#);
+        let body = |noon: usize, messages: &[String]| {
+            let system = message("system", noon);
+            let all = [&[system], messages].concat().join(",");
+            let body = format!(r#"{{"model":"m","messages":[{all}]}}"#).into_bytes();
+            Request::decode(Dialect::OpenaiChat, body).unwrap()
+        };
+        let mut known = ReplyKeys::default();
+        let (mut one, mut other) = (Vec::new(), vec![message("user", 99)]);
+        let mut seen = std::collections::BTreeSet::new();
+        for turn in 0..12 {
+            for messages in [&mut one, &mut other] {
+                messages.push(message("user", turn));
+                messages.push(message("assistant", turn % 5));
+                let mut sent = messages.clone();
+                sent.push(message("user", 50 + turn));
+                let request = body(turn, &sent);
+                let found = keys(&mut known, &request);
+                assert_eq!(found.len(), turn + 1);
+                assert_eq!(found, keys(&mut ReplyKeys::default(), &request));
+                assert_eq!(found, keys(&mut known, &request));
+                seen.extend(found.into_iter().map(|(exact, _)| exact));
+            }
+        }
+        // Equal replies of two conversations, and of one conversation, have different keys.
+        assert_eq!(seen.len(), 24);
     }
 
     #[test]
