@@ -27,6 +27,8 @@ use machine::{Laptop, example_files, repository, stderr, stdout};
 
 /// The runners to run, separated by spaces; without it, all.
 const ENV_RUNNERS: &str = "TOOLCRIB_RUNNERS";
+/// `policy.streaming` of every Agent; without it, the default.
+const ENV_STREAMING: &str = "TOOLCRIB_RUNNERS_STREAMING";
 /// A cold start of the heaviest runner takes about 30 s on two cores.
 const SECONDS: u32 = 120;
 /// What the desk answers to the analyst. A runner cannot know it without the managed call.
@@ -105,8 +107,6 @@ enum Case {
     Native,
     /// The same for a runner that shows a model its MCP tools only after a search.
     NativeAfterSearch,
-    /// The runner's MCP client lists the managed tool, and the runner offers it to the model.
-    NativeListed,
 }
 
 impl fmt::Display for Case {
@@ -165,10 +165,6 @@ impl Case {
             Self::NativeAfterSearch => {
                 run.called_over_mcp()?;
                 run.model_has(&[MARKET])
-            }
-            Self::NativeListed => {
-                run.sent_over_mcp("tools/list")?;
-                run.model_has(&["get_market_context"])
             }
         }
     }
@@ -239,19 +235,15 @@ impl Run {
         self.desk.iter().filter(trade).count()
     }
 
-    fn sent_over_mcp(&self, method: &str) -> Result<(), String> {
+    fn called_over_mcp(&self) -> Result<(), String> {
         match self
             .sent
             .iter()
-            .any(|it| it["rpc"] == method && it["status"] == 200)
+            .any(|it| it["rpc"] == "tools/call" && it["status"] == 200)
         {
             true => Ok(()),
-            false => Err(format!("no {method} at /mcp")),
+            false => Err("no tools/call at /mcp".to_string()),
         }
-    }
-
-    fn called_over_mcp(&self) -> Result<(), String> {
-        self.sent_over_mcp("tools/call")
     }
 
     /// Requests that the mediator refused, or that did not go to it.
@@ -407,7 +399,7 @@ fn write_files(folder: &Path, setup: &Setup) {
             fields.push_str(&format!("  {field}: {value}\n"));
         }
     }
-    if let Some(policy) = &setup.policy {
+    if let Some(policy) = setup.policy() {
         fields.push_str(&format!("  policy: {policy}\n"));
     }
     fs::create_dir(folder).unwrap();
@@ -451,6 +443,15 @@ impl fmt::Display for Outcome {
 }
 
 impl Setup {
+    /// `policy` of the Agent.
+    fn policy(&self) -> Option<Value> {
+        let mut policy = self.policy.clone();
+        if let Ok(streaming) = std::env::var(ENV_STREAMING) {
+            policy.get_or_insert_with(|| json!({}))["streaming"] = streaming.into();
+        }
+        policy
+    }
+
     fn judge(&self, case: Case, run: &Run) -> Outcome {
         let known = self.fails.get(&case);
         match (case.check(run), known) {

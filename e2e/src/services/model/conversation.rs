@@ -3,6 +3,8 @@
 //! A *turn* here is everything after the user's last message. Its rounds are the replies with
 //! tool calls in it, whether the runner or the mediator executed the calls.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 /// The wire formats that are served, by route.
@@ -21,6 +23,8 @@ pub struct Conversation {
     pub user: String,
     /// Names of the offered tools, in order.
     pub tools: Vec<String>,
+    /// The namespaces of the tools that are offered in one.
+    pub namespaces: BTreeMap<String, String>,
     /// Tool results since that message, in order.
     pub results: Vec<String>,
     /// Replies with tool calls since that message.
@@ -41,9 +45,9 @@ impl Conversation {
         let mut conversation = Self {
             model: text_at(body, "model"),
             stream: body["stream"].as_bool().unwrap_or(false),
-            tools: tool_names(dialect, body),
             ..Self::default()
         };
+        conversation.offer(dialect, list(body, "tools"), None);
         for item in items(dialect, body) {
             match item {
                 Item::User(text) => {
@@ -59,6 +63,23 @@ impl Conversation {
         conversation
     }
 
+    fn offer(&mut self, dialect: Dialect, tools: &[Value], namespace: Option<&str>) {
+        for tool in tools {
+            let name = match dialect {
+                Dialect::OpenAi => text_at(&tool["function"], "name"),
+                Dialect::Anthropic | Dialect::Responses => text_at(tool, "name"),
+            };
+            if tool["type"] == "namespace" {
+                self.offer(dialect, list(tool, "tools"), Some(&name));
+            } else if !name.is_empty() {
+                if let Some(namespace) = namespace {
+                    self.namespaces.insert(name.clone(), namespace.to_owned());
+                }
+                self.tools.push(name);
+            }
+        }
+    }
+
     pub fn tool_containing(&self, part: &str) -> Option<&str> {
         self.tools
             .iter()
@@ -67,30 +88,17 @@ impl Conversation {
     }
 }
 
-fn tool_names(dialect: Dialect, body: &Value) -> Vec<String> {
-    let name = |tool: &Value| match dialect {
-        Dialect::OpenAi => text_at(&tool["function"], "name"),
-        Dialect::Anthropic | Dialect::Responses => text_at(tool, "name"),
-    };
-    let tools = body["tools"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    tools
-        .iter()
-        .map(name)
-        .filter(|name| !name.is_empty())
-        .collect()
+fn list<'b>(body: &'b Value, key: &str) -> &'b [Value] {
+    body[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn items(dialect: Dialect, body: &Value) -> Vec<Item> {
-    let list = |key: &str| body[key].as_array().map(Vec::as_slice).unwrap_or_default();
     match dialect {
-        Dialect::OpenAi => list("messages").iter().map(openai_item).collect(),
-        Dialect::Anthropic => list("messages").iter().map(anthropic_item).collect(),
+        Dialect::OpenAi => list(body, "messages").iter().map(openai_item).collect(),
+        Dialect::Anthropic => list(body, "messages").iter().map(anthropic_item).collect(),
         Dialect::Responses => match body["input"].as_str() {
             Some(text) => vec![Item::User(text.to_owned())],
-            None => responses_items(list("input")),
+            None => responses_items(list(body, "input")),
         },
     }
 }
@@ -180,10 +188,22 @@ mod tests {
             stream: true,
             user: "swim".into(),
             tools: vec!["dive".into(), "float".into()],
+            namespaces: BTreeMap::new(),
             results: vec!["wet".into(), "dry".into()],
             round: 1,
         };
         assert_eq!(Conversation::read(dialect, &body), expected);
+    }
+
+    #[test]
+    fn tools_of_a_namespace_are_offered_by_their_own_names() {
+        let function = |name: &str| json!({"type": "function", "name": name});
+        let namespace = json!({"type": "namespace", "name": "pond", "tools": [function("dive")]});
+        let body = json!({"tools": [namespace, function("float")], "input": "swim"});
+        let read = Conversation::read(Dialect::Responses, &body);
+        assert_eq!(read.tools, ["dive", "float"]);
+        let of_pond = BTreeMap::from([("dive".to_string(), "pond".to_string())]);
+        assert_eq!(read.namespaces, of_pond);
     }
 
     #[test]

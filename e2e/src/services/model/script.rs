@@ -147,6 +147,8 @@ pub enum Fault {
 pub struct Call {
     pub id: String,
     pub name: String,
+    /// The namespace in which the tool is offered. Only the Responses API has them.
+    pub namespace: Option<String>,
     /// The arguments' text as sent.
     pub arguments: String,
 }
@@ -278,6 +280,7 @@ impl Reply {
             };
             Ok(Call {
                 id: call.id.clone().unwrap_or_else(&mut fresh_id),
+                namespace: conversation.namespaces.get(&name).cloned(),
                 name,
                 arguments,
             })
@@ -288,6 +291,8 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn conversation(user: &str, tools: &[&str], results: &[&str]) -> Conversation {
@@ -296,6 +301,7 @@ mod tests {
             stream: false,
             user: user.into(),
             tools: tools.iter().map(ToString::to_string).collect(),
+            namespaces: BTreeMap::new(),
             results: results.iter().map(ToString::to_string).collect(),
             round: results.len().try_into().unwrap(),
         }

@@ -57,10 +57,17 @@ fn items(answer: &ModelReply) -> Vec<Item> {
             "content": [{"type": "output_text", "text": text, "annotations": []}]}),
         content: Content::Text(text.clone()),
     });
-    let calls = answer.calls.iter().map(|call| Item {
-        value: json!({"type": "function_call", "id": format!("fc_{}", call.id), "status": "completed",
-            "call_id": call.id, "name": call.name, "arguments": call.arguments}),
-        content: Content::Arguments(call.arguments.clone()),
+    let calls = answer.calls.iter().map(|call| {
+        let mut value = json!({"type": "function_call", "id": format!("fc_{}", call.id),
+            "status": "completed", "call_id": call.id, "name": call.name,
+            "arguments": call.arguments});
+        if let Some(namespace) = &call.namespace {
+            value["namespace"] = json!(namespace);
+        }
+        Item {
+            value,
+            content: Content::Arguments(call.arguments.clone()),
+        }
     });
     reasoning.chain(text).chain(calls).collect()
 }
