@@ -158,7 +158,7 @@ impl History<'_, '_> {
         self.known.key_alone(self.dialect, items, hashes)
     }
 
-    /// Returns the key of a reply after the items before it, and after one more item.
+    /// Returns the key of a reply after the items before it, and after the item `moved` if there is one.
     pub(super) fn key(
         &mut self,
         reply: &Range<usize>,
