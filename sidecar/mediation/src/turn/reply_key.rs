@@ -3,6 +3,9 @@
 //! A runner repeats its whole history in each request, so nearly all of its replies were looked at
 //! for an earlier request. [`ReplyKeys`] finds their keys by a hash of their text, which takes much
 //! less time than to decode them.
+//!
+//! Invariant: the work is linear in the history, and each of the maps has at most twice [`MOST`]
+//! entries.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -17,24 +20,24 @@ use toolcrib_dialect::{
 /// Most entries of a generation. Few histories have as many items.
 const MOST: usize = 2048;
 
-/// What was found out about items and replies of earlier requests. A text is known by a hash of 64 bits
-/// with a seed of this process, so two texts practically never have the same one. If they had, a
+/// The memory of the items and replies of earlier requests. A hash of 64 bits, with a seed of this
+/// process, stands for a text, so two texts practically never have the same one. If they had, a
 /// conversation could lack its hidden rounds.
 #[derive(Debug, Default)]
 pub(super) struct ReplyKeys {
     hasher: RandomState,
-    /// By the hash of an item.
+    /// Roles of items, by the hash of the item.
     roles: Recent<Role>,
-    /// Keys of replies, by the hash of the items before them and of their own.
+    /// Keys of replies, by the hash of the reply alone or after the items before it.
     keys: Recent<String>,
-    /// Hashes for keys that are continued, by the hash of the same items.
+    /// SHA-256 states over the items before a reply, by the hash of these items.
     chains: Recent<Parts>,
 }
 
 /// The role of an item, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Its content changes from request to request.
+    /// A message whose content changes from request to request, so no key has it.
     System,
     User,
     Reply,
@@ -43,7 +46,7 @@ enum Role {
 
 /// The history of a request.
 pub(super) struct History<'r, 'k> {
-    known: &'k mut ReplyKeys,
+    reply_keys: &'k mut ReplyKeys,
     dialect: Dialect,
     items: Vec<&'r str>,
     hashes: Vec<u64>,
@@ -104,7 +107,7 @@ impl ReplyKeys {
             roles.push(role);
         }
         Ok(History {
-            known: self,
+            reply_keys: self,
             dialect,
             items,
             hashes,
@@ -155,7 +158,7 @@ impl History<'_, '_> {
 
     pub(super) fn key_alone(&mut self, reply: &Range<usize>) -> Result<&str, DialectError> {
         let (items, hashes) = (&self.items[reply.clone()], &self.hashes[reply.clone()]);
-        self.known.key_alone(self.dialect, items, hashes)
+        self.reply_keys.key_alone(self.dialect, items, hashes)
     }
 
     /// Returns the key of a reply after the items before it, and after the item `moved` if there is one.
@@ -164,13 +167,13 @@ impl History<'_, '_> {
         reply: &Range<usize>,
         moved: Option<usize>,
     ) -> Result<String, DialectError> {
-        let hasher = &self.known.hasher;
+        let hasher = &self.reply_keys.hasher;
         let mut before = self.before[reply.start];
         if let Some(moved) = moved {
             before = hasher.hash_one([before, self.hashes[moved]]);
         }
         let id = hasher.hash_one((before, &self.hashes[reply.clone()]));
-        if let Some(key) = self.known.keys.get(id) {
+        if let Some(key) = self.reply_keys.keys.get(id) {
             return Ok(key.clone());
         }
         let mut chain = self.chain(reply.start)?;
@@ -179,17 +182,18 @@ impl History<'_, '_> {
         }
         let own = decoded(self.dialect, &self.items[reply.clone()])?;
         let key = key(self.dialect, &chain.digest(), &own);
-        self.known.keys.insert(id, key.clone());
+        self.reply_keys.keys.insert(id, key.clone());
         Ok(key)
     }
 
-    /// Returns the hash of the items before this one. Continues the longest one that is known.
+    /// Returns the SHA-256 state over the items before this one. Continues the one over the most
+    /// items that is remembered.
     fn chain(&mut self, at: usize) -> Result<Parts, DialectError> {
-        let chains = &mut self.known.chains;
-        let known = (0..=at)
+        let chains = &mut self.reply_keys.chains;
+        let remembered = (0..=at)
             .rev()
             .find_map(|from| Some((from, chains.get(self.before[from])?.clone())));
-        let (from, mut chain) = known.unwrap_or_else(|| (0, self.start.clone()));
+        let (from, mut chain) = remembered.unwrap_or_else(|| (0, self.start.clone()));
         for item in &self.items[from..at] {
             push_item(&history_item(self.dialect, item)?, &mut chain);
         }
@@ -224,11 +228,11 @@ impl<T> Recent<T> {
         self.younger.insert(hash, value);
     }
 
-    fn get_or_insert<E>(
+    fn get_or_insert(
         &mut self,
         hash: u64,
-        make: impl FnOnce() -> Result<T, E>,
-    ) -> Result<&T, E> {
+        make: impl FnOnce() -> Result<T, DialectError>,
+    ) -> Result<&T, DialectError> {
         if self.get(hash).is_none() {
             let value = make()?;
             self.insert(hash, value);
@@ -246,7 +250,8 @@ impl<T> Default for Recent<T> {
     }
 }
 
-/// Returns the key of a reply after the items that `before` is the hash of; nothing: of the reply alone.
+/// Returns the key of a reply. `before`: the digest of the items before it; empty: the key is that of
+/// the reply alone.
 pub(super) fn key(dialect: Dialect, before: &[u8], reply: &[HistoryItem]) -> String {
     let mut parts = Parts::default();
     parts.push_fixed(dialect.name());
@@ -257,8 +262,8 @@ pub(super) fn key(dialect: Dialect, before: &[u8], reply: &[HistoryItem]) -> Str
     hex::encode(parts.digest())
 }
 
-/// Returns the places of the replies among these items: a reply is one item, in the Responses API all
-/// neighbours that `is_reply`.
+/// Returns the places of the replies among these items. A reply is one item for which `is_reply` holds;
+/// in the Responses API, it is all neighbours for which this holds.
 fn replies<T>(dialect: Dialect, items: &[T], is_reply: impl Fn(&T) -> bool) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for at in (0..items.len()).filter(|at| is_reply(&items[*at])) {
@@ -278,12 +283,11 @@ fn decoded(dialect: Dialect, items: &[&str]) -> Result<Vec<HistoryItem>, Dialect
 /// Adds the content of an item to the hash, unambiguously. System messages are left out, because
 /// runners write the time of day into them.
 pub(super) fn push_item(item: &HistoryItem, parts: &mut Parts) {
-    if matches!(item.role.as_str(), "system" | "developer") {
-        return;
-    }
-    // Reasoning as an item of its own; runners may leave it out.
-    if item.role == "assistant" && item.parts.is_empty() {
-        return;
+    match Role::of(item) {
+        Role::System => return,
+        // Reasoning as an item of its own; runners may leave it out.
+        Role::Reply if item.parts.is_empty() => return,
+        Role::Reply | Role::User | Role::Other => {}
     }
     let mut write = |kind: u8, texts: &[&str]| {
         parts.push_fixed([kind]);

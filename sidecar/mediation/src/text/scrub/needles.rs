@@ -61,15 +61,12 @@ impl Needles {
         for byte in needles.iter().flatten() {
             anywhere[usize::from(*byte)] = true;
         }
-        let escapes = (0..=u8::MAX).filter(|letter| {
+        let letters = (0..=u8::MAX).filter(|letter| {
             // After these two, digits decide.
-            let mut found = matches!(letter, b'u' | b'x');
-            backslash_readings(&[*letter], 0, &mut |bytes, _| {
-                found |= bytes.iter().any(|byte| anywhere[usize::from(*byte)]);
-            });
-            found
+            matches!(letter, b'u' | b'x')
+                || reads_any(&anywhere, &|each| backslash_readings(&[*letter], 0, each))
         });
-        let backslashes: Vec<Vec<u8>> = escapes.map(|letter| vec![b'\\', letter]).collect();
+        let backslashes: Vec<Vec<u8>> = letters.map(|letter| vec![b'\\', letter]).collect();
         let by_first = (0..=u8::MAX).map(|byte| {
             let start = needles.partition_point(|it| it[0] < byte);
             start..needles.partition_point(|it| it[0] <= byte)
@@ -135,25 +132,24 @@ impl Needles {
     /// Returns true if the text may contain an escape that stands for a byte of a needle. May
     /// return true without one.
     fn escaped_in(&self, text: &[u8]) -> bool {
-        let has = |byte: u8| self.anywhere[usize::from(byte)];
-        let written = |byte: u8, as_byte: u8| has(byte) && memchr::memchr(as_byte, text).is_some();
-        if written(b' ', b'+') || written(b'\\', b'\\') {
+        // The text may have `escape` where a needle has `byte`.
+        let may_be = |byte: u8, escape: u8| {
+            self.anywhere[usize::from(byte)] && memchr::memchr(escape, text).is_some()
+        };
+        if may_be(b' ', b'+') || may_be(b'\\', b'\\') {
             return true;
         }
-        let matter = |read: &dyn Fn(Each<'_>)| {
-            let mut found = false;
-            read(&mut |bytes, _| found |= bytes.iter().any(|byte| has(*byte)));
-            found
-        };
+        let reads = |read: &dyn Fn(Each<'_>)| reads_any(&self.anywhere, read);
         let mut others = memchr::memchr2_iter(b'%', b'&', text);
-        if others.any(|at| matter(&|each| each_reading(text, at, each))) {
+        if others.any(|at| reads(&|each| each_reading(text, at, each))) {
             return true;
         }
         let mut from = 0;
         while let Some(at) = text.get(from..).and_then(|it| self.backslashes.first(it)) {
             from += at + 1;
+            // The search may also stop before other bytes.
             if text.get(from - 1) == Some(&b'\\')
-                && matter(&|each| backslash_readings(text, from, each))
+                && reads(&|each| backslash_readings(text, from, each))
             {
                 return true;
             }
@@ -275,6 +271,13 @@ impl Needles {
             matched,
         })
     }
+}
+
+/// Returns true if a reading of an escape has one of these bytes.
+fn reads_any(bytes: &[bool; 256], read: &dyn Fn(Each<'_>)) -> bool {
+    let mut found = false;
+    read(&mut |reading, _| found |= reading.iter().any(|byte| bytes[usize::from(*byte)]));
+    found
 }
 
 impl Default for Needles {
