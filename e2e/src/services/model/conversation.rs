@@ -63,6 +63,7 @@ impl Conversation {
         conversation
     }
 
+    /// Adds the tools of a list; those of its namespaces by their own names.
     fn offer(&mut self, dialect: Dialect, tools: &[Value], namespace: Option<&str>) {
         for tool in tools {
             let name = match dialect {
