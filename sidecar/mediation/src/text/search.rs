@@ -1,6 +1,8 @@
 //! Searches a text for many strings at once.
 //!
 //! Not here: strings that are written with escapes ([`super::scrub`]).
+//!
+//! Invariant: a search is linear in the text, however long the strings are and whatever they repeat.
 
 use std::fmt;
 
@@ -10,11 +12,19 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 /// of their bytes; larger sets get one of a few bytes each.
 const SMALL: usize = 4 * 1024;
 
+/// Length of the prefixes that the vector search compares. At each place that looks like a needle it
+/// compares one to its end, so whole needles would cost their length for each byte of some texts.
+const PREFIX: usize = 16;
+
 /// Finds the first of several strings.
 #[derive(Clone)]
 pub(crate) enum FirstOf {
     /// Compares many places at once. For few needles, on processors that can.
-    Vector(packed::Searcher),
+    Vector {
+        prefixes: packed::Searcher,
+        /// Searches from the first prefix on, if a needle is longer than its prefix.
+        whole: Option<AhoCorasick>,
+    },
     /// Examines byte by byte.
     Automaton(AhoCorasick),
     /// There are no needles, or too many for an automaton.
@@ -33,27 +43,48 @@ impl FirstOf {
         if needles.is_empty() {
             return Self::Unknown;
         }
-        if let Some(searcher) = packed::Searcher::new(needles) {
-            return Self::Vector(searcher);
-        }
-        let size: usize = needles.iter().map(Vec::len).sum();
-        let kind = match size {
-            ..=SMALL => None,
-            _ => Some(AhoCorasickKind::ContiguousNFA),
+        let prefixes = needles.iter().map(|it| &it[..it.len().min(PREFIX)]);
+        let Some(prefixes) = packed::Searcher::new(prefixes) else {
+            let size: usize = needles.iter().map(Vec::len).sum();
+            let kind = (size > SMALL).then_some(AhoCorasickKind::ContiguousNFA);
+            return automaton(needles, kind).map_or(Self::Unknown, Self::Automaton);
         };
-        AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostFirst)
-            .kind(kind)
-            .build(needles)
-            .map_or(Self::Unknown, Self::Automaton)
+        if needles.iter().all(|it| it.len() <= PREFIX) {
+            return Self::Vector {
+                prefixes,
+                whole: None,
+            };
+        }
+        let whole = automaton(needles, Some(AhoCorasickKind::ContiguousNFA));
+        whole.map_or(Self::Unknown, |whole| Self::Vector {
+            prefixes,
+            whole: Some(whole),
+        })
     }
 
     /// Returns a place before which no needle begins. `None` if the text contains none.
     pub(crate) fn first(&self, text: &[u8]) -> Option<usize> {
         match self {
-            Self::Vector(searcher) => Some(searcher.find(text)?.start()),
+            Self::Vector { prefixes, whole } => {
+                let at = prefixes.find(text)?.start();
+                match whole {
+                    Some(whole) => Some(at + whole.find(&text[at..])?.start()),
+                    None => Some(at),
+                }
+            }
             Self::Automaton(automaton) => Some(automaton.find(text)?.start()),
             Self::Unknown => Some(0),
         }
     }
+}
+
+/// `None` if the needles are too many.
+fn automaton(needles: &[Vec<u8>], kind: Option<AhoCorasickKind>) -> Option<AhoCorasick> {
+    AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostFirst)
+        .kind(kind)
+        // It would compare whole needles, as the vector search would.
+        .prefilter(false)
+        .build(needles)
+        .ok()
 }
