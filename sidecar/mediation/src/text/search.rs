@@ -12,8 +12,8 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 /// of their bytes; larger sets get one of a few bytes each.
 const SMALL: usize = 4 * 1024;
 
-/// Length of the prefixes that the vector search compares. At each place that looks like a needle it
-/// compares one to its end, so whole needles would cost their length for each byte of some texts.
+/// The vector search compares at most this many bytes of a needle. It compares at each place that may
+/// begin one, so with whole needles its work on some texts would be their length for each byte.
 const PREFIX: usize = 16;
 
 /// Finds the first of several strings.
@@ -43,11 +43,14 @@ impl FirstOf {
         if needles.is_empty() {
             return Self::Unknown;
         }
+        let mut automaton = AhoCorasick::builder();
+        automaton.match_kind(MatchKind::LeftmostFirst);
         let prefixes = needles.iter().map(|it| &it[..it.len().min(PREFIX)]);
         let Some(prefixes) = packed::Searcher::new(prefixes) else {
             let size: usize = needles.iter().map(Vec::len).sum();
             let kind = (size > SMALL).then_some(AhoCorasickKind::ContiguousNFA);
-            return automaton(needles, kind).map_or(Self::Unknown, Self::Automaton);
+            let automaton = automaton.kind(kind).build(needles);
+            return automaton.map_or(Self::Unknown, Self::Automaton);
         };
         if needles.iter().all(|it| it.len() <= PREFIX) {
             return Self::Vector {
@@ -55,11 +58,15 @@ impl FirstOf {
                 whole: None,
             };
         }
-        let whole = automaton(needles, Some(AhoCorasickKind::ContiguousNFA));
-        whole.map_or(Self::Unknown, |whole| Self::Vector {
-            prefixes,
-            whole: Some(whole),
-        })
+        automaton
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            // Its prefilter is a vector search for whole needles.
+            .prefilter(false)
+            .build(needles)
+            .map_or(Self::Unknown, |whole| Self::Vector {
+                prefixes,
+                whole: Some(whole),
+            })
     }
 
     /// Returns a place before which no needle begins. `None` if the text contains none.
@@ -76,15 +83,4 @@ impl FirstOf {
             Self::Unknown => Some(0),
         }
     }
-}
-
-/// `None` if the needles are too many.
-fn automaton(needles: &[Vec<u8>], kind: Option<AhoCorasickKind>) -> Option<AhoCorasick> {
-    AhoCorasick::builder()
-        .match_kind(MatchKind::LeftmostFirst)
-        .kind(kind)
-        // It would compare whole needles, as the vector search would.
-        .prefilter(false)
-        .build(needles)
-        .ok()
 }
