@@ -51,6 +51,17 @@ pub(super) fn entries() -> Vec<Entry> {
                 })
             },
         ),
+        entry(
+            "scrubber of a long secret",
+            "what holds it",
+            KIB / 2,
+            scrub_shapes(),
+            |text| {
+                let half = text.floor_char_boundary(text.len() / 2);
+                let secret = format!("{}b", &text[..half]);
+                black_box(Scrubber::new([&*secret]).scrub_text(text));
+            },
+        ),
         prepared(
             "record line",
             "a body, 1 MiB",
