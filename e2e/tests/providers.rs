@@ -28,7 +28,7 @@ use serde_json::Value;
 use toolcrib_e2e::packages;
 use toolcrib_e2e::services::model::Script;
 
-use machine::{DEADLINE, Laptop, example_files, free_addresses, lines, repository, stderr, stdout};
+use machine::{DEADLINE, Laptop, example_files, lines, repository, stderr, stdout};
 
 /// LiteLLM reads its Python files for up to two minutes at its first start.
 const START: Duration = Duration::from_secs(300);
@@ -325,7 +325,7 @@ fn aimock_is_a_provider() {
     let laptop = Laptop::start(Script::parse("steps: []").unwrap());
     let work = tempfile::tempdir().unwrap();
     let modules = packages::node_modules("../providers/npm").unwrap();
-    let [address] = free_addresses();
+    let address = toolcrib_ports::free().unwrap();
     let mut command = Command::new("node");
     command
         .arg(modules.join("@copilotkit/aimock/dist/cli.js"))
@@ -354,7 +354,7 @@ fn litellm(laptop: &Laptop, authority: &Authority, work: &Path) -> Server {
     fs::write(&certificate, &authority.certificate).unwrap();
     fs::write(&key, &authority.key).unwrap();
     fs::create_dir(&home).unwrap();
-    let [address] = free_addresses();
+    let address = toolcrib_ports::free().unwrap();
     let model = laptop.model_address();
     let mut command = Command::new(python().with_file_name("litellm"));
     // No variable of this process may reach the server: it may hold an address or a key.

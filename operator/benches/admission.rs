@@ -220,7 +220,7 @@ impl Drop for Process {
 
 impl Process {
     fn webhook(kubeconfig: &Path, certificates: &Path) -> Result<Self> {
-        let (admission, status) = (free_port()?, free_port()?);
+        let (admission, status) = (toolcrib_ports::free()?, toolcrib_ports::free()?);
         let child = Command::new(env!("CARGO_BIN_EXE_toolcrib-operator"))
             .arg("webhook")
             .arg(format!("--listen={admission}"))
@@ -240,7 +240,7 @@ impl Process {
     }
 
     fn reference(certificates: &Path, length: usize) -> Result<Self> {
-        let admission = free_port()?;
+        let admission = toolcrib_ports::free()?;
         let told = format!("{admission} {length} {}", certificates.display());
         let child = Command::new(std::env::current_exe()?)
             .env(REFERENCE, told)
@@ -317,10 +317,6 @@ impl Process {
         let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
         Ok(Duration::from_millis(ticks * 10))
     }
-}
-
-fn free_port() -> Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// The requests to send, and their destination.

@@ -15,7 +15,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::manifest::{MODEL_KEY, TOKEN};
-use crate::process::{Program, free_addresses};
+use crate::process::Program;
 
 /// The system's programs: `uname` is one that Python's libraries start.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -186,7 +186,7 @@ impl Installed {
     /// Starts the gateway before the model at this address, and waits until it serves.
     pub(crate) async fn start(&self, model: SocketAddr) -> Result<Running> {
         let files = tempfile::tempdir().context("a folder for the gateway's files")?;
-        let [listen, metrics] = free_addresses()?;
+        let (listen, metrics) = (toolcrib_ports::free()?, toolcrib_ports::free()?);
         let addresses = Addresses {
             listen,
             metrics,

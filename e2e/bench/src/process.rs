@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
@@ -303,17 +303,4 @@ pub async fn get(address: SocketAddr, path: &str) -> Result<String> {
         Some((head, body)) if head.split(' ').nth(1) == Some("200") => Ok(body.to_owned()),
         _ => bail!("{path} is not answered 200"),
     }
-}
-
-/// Returns addresses without a listener. All are bound until the last one is chosen, so they
-/// differ.
-pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
-    let listeners: Vec<TcpListener> = (0..N)
-        .map(|_| TcpListener::bind(("127.0.0.1", 0)))
-        .collect::<io::Result<_>>()?;
-    let addresses: Vec<SocketAddr> = listeners
-        .iter()
-        .map(TcpListener::local_addr)
-        .collect::<io::Result<_>>()?;
-    addresses.try_into().ok().context("as many as were asked")
 }

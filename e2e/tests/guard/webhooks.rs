@@ -97,8 +97,8 @@ impl Webhooks {
     }
 
     async fn start_ours(&mut self, address: IpAddr, certificate: &Certificate) -> Result<()> {
-        let listen = free_port(address)?;
-        let status = free_port([127, 0, 0, 1].into())?;
+        let listen = toolcrib_ports::free_at(address)?;
+        let status = toolcrib_ports::free()?;
         let flags = Flags::try_parse_from([
             "webhook".to_owned(),
             format!("--listen={listen}"),
@@ -144,7 +144,7 @@ impl Webhooks {
     }
 
     async fn start_theirs(&mut self, address: IpAddr, certificate: &Certificate) -> Result<()> {
-        let listen = free_port(address)?;
+        let listen = toolcrib_ports::free_at(address)?;
         let mutators = Arc::new(all_mutators());
         let router = Router::new()
             .route("/{mutator}", post(mutate))
@@ -284,10 +284,6 @@ fn certificate(address: IpAddr) -> Result<Certificate> {
     std::fs::write(directory.join("tls.crt"), &certificate.pem)?;
     std::fs::write(directory.join("tls.key"), &certificate.key)?;
     Ok(certificate)
-}
-
-fn free_port(address: IpAddr) -> Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?)
 }
 
 /// Answers one AdmissionReview with the mutator's edit of the pod.

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader},
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Output},
     sync::{Arc, OnceLock, mpsc},
@@ -361,10 +361,4 @@ pub fn built(program: &str) -> PathBuf {
         test.parent().and_then(Path::parent).unwrap().to_path_buf()
     });
     folder.join(program)
-}
-
-/// Returns different addresses of loopback where nobody listens: all listeners live until all are chosen.
-pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap())
 }

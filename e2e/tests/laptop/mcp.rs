@@ -6,7 +6,7 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
     time::Instant,
 };
@@ -28,11 +28,7 @@ pub struct McpServer {
 impl McpServer {
     /// Starts the server; it listens on a port of its own when this returns.
     pub fn start(command: impl FnOnce(u16) -> Command) -> Self {
-        // The port was free a moment ago; another program that takes it in between fails the
-        // test.
-        let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = toolcrib_ports::free().unwrap();
         let mut command = command(address.port());
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(Stdio::null()).spawn().unwrap();

@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::machine::{DEADLINE, Laptop, POLL, built, free_addresses};
+use crate::machine::{DEADLINE, Laptop, POLL, built};
 
 const RUNNER: &str = "analyst:laptop-0c7a51e2";
 
@@ -128,7 +128,7 @@ impl Mediator {
         let config = files.path().join("config");
         fs::create_dir(&config).unwrap();
         write(&config, 1, version);
-        let [address, admin] = free_addresses();
+        let [address, admin] = [(); 2].map(|()| toolcrib_ports::free().unwrap());
         let child = Command::new(built("toolcrib-sidecar"))
             .env_clear()
             .arg("--config-dir")

@@ -26,12 +26,9 @@ pub struct Ports {
 
 impl Ports {
     pub fn free() -> Result<Self> {
-        let port = || -> Result<SocketAddr> {
-            Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-        };
         Ok(Self {
-            health: port()?,
-            link: port()?,
+            health: toolcrib_ports::free()?,
+            link: toolcrib_ports::free()?,
         })
     }
 }

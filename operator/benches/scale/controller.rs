@@ -35,7 +35,7 @@ pub async fn run(client: Client, listen: SocketAddr) -> Result<()> {
         certificate_secret: "certificates".into(),
         secrets: SecretScope::Cluster,
         listen,
-        link_listen: free_port()?,
+        link_listen: toolcrib_ports::free()?,
         claw_api: None,
         refused_hosts: Default::default(),
         dns_egress: NetworkSettings::default().dns,
@@ -54,10 +54,6 @@ pub async fn run(client: Client, listen: SocketAddr) -> Result<()> {
     controller::run(client, settings, std::future::pending()).await
 }
 
-fn free_port() -> Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
 /// The controller as a process.
 pub struct Controller {
     child: Child,
@@ -74,7 +70,7 @@ impl Drop for Controller {
 
 impl Controller {
     pub fn start() -> Result<Self> {
-        let health = free_port()?;
+        let health = toolcrib_ports::free()?;
         let child = Command::new(std::env::current_exe()?)
             .env(CHILD, health.to_string())
             .stdout(Stdio::null())

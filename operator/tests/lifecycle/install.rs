@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::balancer::Balancer;
-use crate::plane::{Plane, free_port};
+use crate::plane::Plane;
 use crate::program::Program;
 use crate::wait::{DEADLINE, eventually};
 
@@ -184,7 +184,7 @@ impl Installation {
         if pods.get_opt(name).await?.is_none() {
             pods.create(&PostParams::default(), &pod).await?;
         }
-        let (status, link) = (free_port()?, free_port()?);
+        let (status, link) = (toolcrib_ports::free()?, toolcrib_ports::free()?);
         let own = BTreeMap::from([
             ("--listen", status.to_string()),
             ("--link-listen", link.to_string()),
@@ -202,7 +202,7 @@ impl Installation {
     /// Starts a webhook and waits until it is ready.
     pub async fn webhook(&self, plane: &Plane, name: &str) -> Result<Replica> {
         let kubeconfig = plane.kubeconfig(name, plane.api_address, Some(&self.tokens[WEBHOOK]))?;
-        let (status, address) = (free_port()?, free_port()?);
+        let (status, address) = (toolcrib_ports::free()?, toolcrib_ports::free()?);
         let own = BTreeMap::from([
             ("--listen", address.to_string()),
             ("--status-listen", status.to_string()),

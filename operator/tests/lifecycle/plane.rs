@@ -5,7 +5,7 @@
 //! Not here: the objects installed on it.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -39,9 +39,9 @@ impl Plane {
     pub async fn start() -> Result<Self> {
         let kube = kube_binary(&Home::find()?, &Progress::stderr())?;
         let folder = tempfile::tempdir()?;
-        let etcd_address = free_port()?;
-        let peer = free_port()?;
-        let api_address = free_port()?;
+        let etcd_address = toolcrib_ports::free()?;
+        let peer = toolcrib_ports::free()?;
+        let api_address = toolcrib_ports::free()?;
         let etcd = Program::start(
             "etcd",
             folder.path(),
@@ -255,8 +255,4 @@ fn client(address: SocketAddr, token: &str) -> Result<Client> {
         ..AuthInfo::default()
     };
     Ok(Client::try_from(config)?)
-}
-
-pub fn free_port() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -16,7 +16,7 @@ use crate::Plan;
 use crate::load::{Load, Step, Work, ask, connected};
 use crate::manifest::{Streaming, Transport};
 use crate::pairs::{LoadTarget, MIB, Pairs, memory};
-use crate::process::{Program, free_addresses};
+use crate::process::Program;
 use crate::report::Row;
 
 const CALL: &str = "a tool's call over MCP, for a client at /mcp";
@@ -80,7 +80,7 @@ impl Bench {
         let mediator = self
             .mediator_of(plan, 10, Streaming::Buffered, Transport::Mcp)
             .await?;
-        let [address] = free_addresses()?;
+        let address = toolcrib_ports::free()?;
         let (listen, upstream) = (address.to_string(), self.servers_address.to_string());
         let arguments = ["--listen", &listen, "--upstream", &upstream];
         let mut bare = Program::start(&plan.bare_mcp, &arguments)?;
@@ -98,7 +98,7 @@ impl Bench {
     /// server on HTTP behind the bare proxy. Both are one hop, so the server's own time cancels
     /// out.
     async fn wrapped(&self, plan: &Plan) -> Result<Vec<Row>> {
-        let [address] = free_addresses()?;
+        let address = toolcrib_ports::free()?;
         let server = plan.programs.join("bench-servers").display().to_string();
         let listen = address.to_string();
         let arguments = ["--listen", &listen, "--", &server, "--stdio"];

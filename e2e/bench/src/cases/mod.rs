@@ -16,7 +16,7 @@ use crate::Plan;
 use crate::load::{Load, Step, Timing, Work};
 use crate::manifest::{self, Streaming, Transport};
 use crate::pairs::{LoadTarget, MIB, Pairs, Side, memory};
-use crate::process::{Program, free_addresses, get};
+use crate::process::{Program, get};
 use crate::report::Row;
 
 mod export;
@@ -170,7 +170,7 @@ struct Mediator {
 
 impl Bench {
     async fn start(plan: &Plan) -> Result<Self> {
-        let [servers_address, bare_address] = free_addresses()?;
+        let (servers_address, bare_address) = (toolcrib_ports::free()?, toolcrib_ports::free()?);
         let (servers_text, bare_text) = (servers_address.to_string(), bare_address.to_string());
         let mut servers = Program::start(
             &plan.programs.join("bench-servers"),
@@ -222,7 +222,7 @@ impl Bench {
 
     /// Starts a mediator with more flags.
     async fn mediator_with(&self, plan: &Plan, files: TempDir, flags: &[&str]) -> Result<Mediator> {
-        let [address, admin] = free_addresses()?;
+        let (address, admin) = (toolcrib_ports::free()?, toolcrib_ports::free()?);
         let mut arguments = vec![
             "--config-dir".into(),
             files.path().join(CONFIG).display().to_string(),

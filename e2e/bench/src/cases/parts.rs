@@ -7,7 +7,7 @@ use super::{Bench, CHAT, CONNECTIONS, chat, long_chat};
 use crate::Plan;
 use crate::load::{Step, Timing, Work};
 use crate::pairs::{LoadTarget, Pairs};
-use crate::process::{Program, free_addresses};
+use crate::process::Program;
 use crate::report::Row;
 
 /// A program that does some parts, and its requests.
@@ -84,7 +84,7 @@ impl Bench {
 
     async fn part(&self, plan: &Plan, part: &Part) -> Result<Vec<Row>> {
         let files = tempfile::tempdir().context("a folder for the record")?;
-        let [address] = free_addresses()?;
+        let address = toolcrib_ports::free()?;
         let mut flags: Vec<String> = part.flags.iter().map(ToString::to_string).collect();
         flags.extend([
             format!("--listen={address}"),

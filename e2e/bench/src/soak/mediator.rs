@@ -15,7 +15,7 @@ use toolcrib_record::{Finding, Head, Verifier};
 use super::files::{Files, Revocable};
 use super::findings::Findings;
 use super::record::Ledger;
-use crate::process::{Program, cpu, free_addresses, get, kib};
+use crate::process::{Program, cpu, get, kib};
 
 /// Timeout of waiting for swapped files to be in force; generous for a loaded machine.
 const IN_FORCE: Duration = Duration::from_secs(20);
@@ -74,7 +74,7 @@ impl Mediator {
         fs::create_dir(folder)?;
         let (config, history) = (folder.join("config"), folder.join("history"));
         let files = Files::new(config.clone(), upstream, has_tools)?;
-        let [address, admin] = free_addresses()?;
+        let (address, admin) = (toolcrib_ports::free()?, toolcrib_ports::free()?);
         let arguments = [
             "--config-dir".into(),
             config.display().to_string(),

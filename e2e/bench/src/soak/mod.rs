@@ -34,7 +34,6 @@ use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
 use crate::machine::Machine;
-use crate::process::free_addresses;
 use events::Events;
 use findings::Findings;
 use judge::Recording;
@@ -119,7 +118,7 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     let folder = tempfile::tempdir().context("a folder for the mediators' files")?;
     let findings = Arc::new(Findings::default());
     let ledgers = [(); 2].map(|()| Arc::new(Ledger::new(findings.clone())));
-    let [address] = free_addresses()?;
+    let address = toolcrib_ports::free()?;
     let program = settings.upstream.clone();
     // Only the first mediator has tools.
     let mut upstream = Upstream::new(program, address, ledgers[0].clone(), findings.clone());

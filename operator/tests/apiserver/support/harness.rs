@@ -280,7 +280,11 @@ impl Harness {
                 // A dropped sender means that the test is over, too.
                 stopped.await.unwrap_or(());
             };
-            controller::run(client, settings, shutdown).await
+            let result = controller::run(client, settings, shutdown).await;
+            if let Err(error) = &result {
+                eprintln!("the controller failed: {error:#}");
+            }
+            result
         };
         Controller {
             stop,
@@ -669,6 +673,5 @@ async fn client() -> Client {
 }
 
 pub fn free_port() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address")
+    toolcrib_ports::free().expect("a port")
 }

@@ -34,9 +34,7 @@ struct RealCollector {
 impl RealCollector {
     /// `limit_mib`: what the memory limiter allows; the process alone has more than 10 MiB.
     async fn start(limit_mib: u32) -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let port = toolcrib_ports::free().unwrap().port();
         let mut collector = Self {
             dir: tempfile::tempdir().unwrap(),
             port,
