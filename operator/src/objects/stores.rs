@@ -1,12 +1,16 @@
 //! The stores of all kinds, and the kinds that are not listed yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::Resource;
+use kube::api::GetParams;
+use kube::core::response::reason;
+use kube::{Api, Resource};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use toolcrib_bounds::NAMESPACE_WEIGHT;
 use toolcrib_compile::{Key, Keys, Kind, ObjectRef, Presence, SyncProof, policy_matches};
 use toolcrib_crds::{Agent, ClusterToolPolicy, ModelProvider, Surface, ToolDefaults, ToolGrant};
@@ -200,6 +204,27 @@ impl Version {
             resource_version: id.version?.to_owned(),
         })
     }
+
+    /// Reads an object of which this version is known: this version or a later one; `None` if it was
+    /// deleted.
+    ///
+    /// The API server answers from its cache, and not from etcd as it does for the newest version. A
+    /// server whose cache has not reached this version waits 3 s and answers 504; then the newest is
+    /// read.
+    pub async fn read<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let known = GetParams::at(&self.resource_version);
+        match api.get_with(name, &known).await {
+            Ok(found) => Ok(Some(found)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(kube::Error::Api(status)) if status.reason == reason::TIMEOUT => {
+                api.get_opt(name).await
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// The advice for a namespace that the operator may not read.
@@ -267,6 +292,8 @@ impl<K: Resource<DynamicType = ()>> ScopedStore<K> {
 
 #[cfg(test)]
 mod tests {
+    use kube::Client;
+    use kube::client::Body;
     use kube_runtime::watcher::Event;
     use toolcrib_compile::Presence::{Absent, Present, Unknown};
 
@@ -275,6 +302,59 @@ mod tests {
 
     fn keys(namespace: &str) -> ObjectRef {
         ObjectRef::new(namespace, "keys")
+    }
+
+    /// An API server that answers each request for an object with this; and the queries of the
+    /// requests.
+    fn server(answers: Vec<serde_json::Value>) -> (Api<ConfigMap>, Arc<Mutex<Vec<String>>>) {
+        let queries: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&queries);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let mut seen = seen.lock();
+            let answer = &answers[seen.len()];
+            seen.push(request.uri().query().unwrap_or_default().to_owned());
+            let code = answer["code"].as_u64().unwrap_or(200);
+            let answer = http::Response::builder()
+                .status(u16::try_from(code).expect("a status"))
+                .body(Body::from(answer.to_string().into_bytes()));
+            async move { answer }
+        });
+        (
+            Api::namespaced(Client::new(service, "pond"), "pond"),
+            queries,
+        )
+    }
+
+    #[tokio::test]
+    async fn a_known_object_is_read_from_the_cache_unless_that_is_behind() {
+        let object = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "keys", "resourceVersion": "43"}});
+        let failure = |reason: &str, code: u16| {
+            serde_json::json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",
+                "message": "no", "reason": reason, "code": code})
+        };
+        let known = Version {
+            uid: "u".to_owned(),
+            resource_version: "42".to_owned(),
+        };
+        for (answers, found, asked) in [
+            (vec![object.clone()], true, vec!["resourceVersion=42"]),
+            (
+                vec![failure("NotFound", 404)],
+                false,
+                vec!["resourceVersion=42"],
+            ),
+            (
+                vec![failure("Timeout", 504), object],
+                true,
+                vec!["resourceVersion=42", ""],
+            ),
+        ] {
+            let (api, queries) = server(answers);
+            let read = known.read(&api, "keys").await.expect("an answer");
+            assert_eq!(read.is_some(), found);
+            assert_eq!(*queries.lock(), asked);
+        }
     }
 
     #[test]

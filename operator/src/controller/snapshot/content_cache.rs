@@ -185,7 +185,7 @@ impl ContentCache {
             return Ok(Some(SecretRead::Cached(content)));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-        let Some(secret) = api.get_opt(&key.name).await? else {
+        let Some(secret) = version.read(&api, &key.name).await? else {
             return Ok(None);
         };
         // A newer version is kept as such, and used once the watch delivers it.
@@ -260,10 +260,14 @@ impl ContentCache {
         if let Some(facts) = self.config_map_facts(store, key) {
             return facts;
         }
-        let uid = present(store, key).map(|version| version.uid);
-        let uid = uid.as_deref();
+        let known = present(store, key);
+        let uid = known.as_ref().map(|version| version.uid.as_str());
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api.get_opt(&key.name).await {
+        let read = match &known {
+            Some(known) => known.read(&api, &key.name).await,
+            None => api.get_opt(&key.name).await,
+        };
+        match read {
             Ok(Some(found)) => {
                 let version = Version::of(&found);
                 let created = found.metadata.creation_timestamp.as_ref();

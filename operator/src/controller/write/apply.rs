@@ -233,8 +233,8 @@ pub async fn apply<K: ManagedObject>(
     {
         return Ok((Verb::Unchanged, last));
     }
-    let found = api
-        .get_opt(&key.name)
+    let found = seen
+        .read(&api, &key.name)
         .await
         .map_err(failed("read"))?
         .ok_or_else(stale)?;
