@@ -312,7 +312,8 @@ mod tests {
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let mut seen = seen.lock();
             let answer = &answers[seen.len()];
-            seen.push(request.uri().query().unwrap_or_default().to_owned());
+            let query = request.uri().query().unwrap_or_default();
+            seen.push(query.trim_start_matches('&').to_owned());
             let code = answer["code"].as_u64().unwrap_or(200);
             let answer = http::Response::builder()
                 .status(u16::try_from(code).expect("a status"))
