@@ -101,6 +101,8 @@ impl Controller {
     pub fn start(ports: Ports) -> Result<Self> {
         let child = Command::new(std::env::current_exe()?)
             .env(CHILD, format!("{} {}", ports.health, ports.link))
+            // As in the chart.
+            .env("MALLOC_ARENA_MAX", "2")
             .stdout(Stdio::null())
             .spawn()
             .context("start the controller")?;

@@ -73,6 +73,8 @@ impl Controller {
         let health = toolcrib_ports::free()?;
         let child = Command::new(std::env::current_exe()?)
             .env(CHILD, health.to_string())
+            // As in the chart.
+            .env("MALLOC_ARENA_MAX", "2")
             .stdout(Stdio::null())
             .spawn()
             .context("start the controller")?;
