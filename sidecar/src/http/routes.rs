@@ -33,6 +33,7 @@ use crate::request::prepare::{ModelRequest, SentBody, prepare};
 use crate::request::record::{self, RequestEnd};
 use crate::request::response;
 use crate::request::room::{BodyRoom, overloaded};
+use crate::turn::answer_reader;
 use crate::turn::drive::Drive;
 use crate::turn::passthrough::{self, Passage};
 
@@ -307,7 +308,7 @@ async fn begin(
         })?;
         let passage = Passage {
             streamed: request.stream(),
-            declared: passthrough::declared(&request),
+            declared: answer_reader::declared(&request),
             prepared,
             room,
         };

@@ -2,8 +2,8 @@
 //! and the answer is streamed as it comes. Requests that count tokens pass too, with any tools:
 //! no model answers them, so they have no rounds.
 //!
-//! The answer is read along for its usage and for calls that the runner did not declare, and kept
-//! for the record up to a bound. Neither delays a byte.
+//! A copy of the answer is read for its usage and for calls that the runner did not declare
+//! ([`super::answer_reader`]), and kept for the record up to a bound. Neither delays a byte.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -13,14 +13,13 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
-use toolcrib_dialect::{Reassembly, Reply, Request, SseEvent, SseParser, Usage};
 use toolcrib_mediation::{
     ConnectionFailure, ModelFailure, RecordStatus, RunnerCode, RunnerError, TraceUsage, TurnRecord,
 };
 
 use crate::app::App;
 use crate::app::budgets::ModelCallDenial;
-use crate::history::{Bodies, Body, RecordBody};
+use crate::history::{Bodies, Body};
 use crate::outbound::model::{
     AwaitedProvider, ModelError, ModelStream, ModelTimeouts, ProviderRequest, headers, next_chunk,
 };
@@ -29,16 +28,10 @@ use crate::request::record::{self, HUNG_UP, RequestEnd};
 use crate::request::response::{Head, ResponsePart};
 use crate::request::room::BodyRoom;
 use crate::request::stop::{AccessWatch, StopReason, stopped};
+use crate::turn::answer_reader::{AnswerReader, AnswerSummary, undeclared};
 use crate::turn::drive::{DELIVERY, failure};
 use crate::turn::spending::Spending;
 
-/// Most bytes of one event. After a larger one the stream goes on, and its usage is not counted.
-const MAX_EVENT: usize = 1024 * 1024;
-/// Most undeclared calls that a line of the record names, and most bytes of a name.
-const MAX_CALLS: usize = 32;
-const MAX_NAME: usize = 128;
-/// Most bytes of the names that a runner declares. A longer list is not compared.
-const MAX_DECLARED: usize = 64 * 1024;
 /// The code of an answer with calls that the runner did not declare: the model remembers a tool
 /// that was withdrawn, or invents one.
 const UNDECLARED: &str = "undeclared_calls";
@@ -54,19 +47,12 @@ pub struct Passage {
     pub room: BodyRoom,
 }
 
-/// Returns the names of the tools that a request declares, if they are few enough to compare.
-pub fn declared(request: &Request) -> Option<Vec<String>> {
-    let names = request.tools();
-    let bytes: usize = names.iter().map(String::len).sum();
-    (bytes <= MAX_DECLARED).then(|| names.iter().map(|name| short(name)).collect())
-}
-
 /// The result of a passage.
 struct PassageEnd {
     http_status: u16,
     error: Option<&'static str>,
     served_by: Option<(String, String)>,
-    along: Along,
+    answer: AnswerReader,
     waited: Duration,
     connection: Option<ConnectionFailure>,
 }
@@ -150,7 +136,7 @@ pub async fn pass(
                 http_status: HUNG_UP,
                 error: Some("canceled"),
                 served_by: None,
-                along: Along::new(&request, false),
+                answer: AnswerReader::new(request.dialect, false),
                 waited,
                 connection: None,
             };
@@ -276,14 +262,14 @@ fn record_end(
     passed: PassageEnd,
     mut spending: Spending,
 ) {
-    spending.received(passed.along.received);
-    let PassedAnswer {
+    spending.received(passed.answer.received());
+    let AnswerSummary {
         usage,
         called,
         kept,
         reply,
         has_failed,
-    } = passed.along.finish();
+    } = passed.answer.finish();
     match passed.error {
         None => spending.answered(Some(usage)),
         Some("canceled") => spending.canceled(Some(usage)),
@@ -332,17 +318,6 @@ fn record_end(
     record::finish(app, request.summary(), end);
 }
 
-/// Returns the called names that the runner did not declare, each once.
-fn undeclared(called: Vec<String>, declared: &[String]) -> Vec<String> {
-    let mut undeclared: Vec<String> = Vec::new();
-    for name in called {
-        if !declared.contains(&name) && !undeclared.contains(&name) {
-            undeclared.push(name);
-        }
-    }
-    undeclared
-}
-
 struct Relay<'a> {
     app: &'a App,
     request: &'a ModelRequest,
@@ -361,7 +336,7 @@ impl Relay<'_> {
         access: &mut AccessWatch,
     ) -> (PassageEnd, Option<ResponsePart>) {
         let streamed = is_event_stream(&stream.headers);
-        let mut along = Along::new(self.request, streamed);
+        let mut answer = AnswerReader::new(self.request.dialect, streamed);
         let head = Head {
             status: stream.status,
             headers: headers::downstream(&stream.headers),
@@ -374,7 +349,7 @@ impl Relay<'_> {
         }
         while error.is_none() {
             if let Some(chunk) = next.take() {
-                along.read(&chunk);
+                answer.read(&chunk);
                 // Bounds how long a runner that does not read can hold its request.
                 let sent = self.to_runner.send(ResponsePart::Chunk(chunk));
                 if !matches!(tokio::time::timeout(DELIVERY, sent).await, Ok(Ok(()))) {
@@ -403,7 +378,7 @@ impl Relay<'_> {
             http_status: stream.status,
             error,
             served_by: Some((stream.candidate.reference(), stream.key)),
-            along,
+            answer,
             waited: self.waited,
             connection: self.connection.take(),
         };
@@ -501,13 +476,13 @@ fn last_word(
     body: Vec<u8>,
     waited: Duration,
 ) -> (PassageEnd, Option<ResponsePart>) {
-    let mut along = Along::new(request, false);
-    along.read(&body);
+    let mut answer = AnswerReader::new(request.dialect, false);
+    answer.read(&body);
     let passed = PassageEnd {
         http_status,
         error: Some(code),
         served_by: None,
-        along,
+        answer,
         waited,
         connection: None,
     };
@@ -519,96 +494,4 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.starts_with("text/event-stream"))
-}
-
-/// Reads the usage and the calls from the bytes that pass.
-struct Along {
-    dialect: toolcrib_dialect::Dialect,
-    kept: RecordBody,
-    parser: Option<SseParser>,
-    /// The events that report usage.
-    events: Vec<SseEvent>,
-    /// Names of calls, at most [`MAX_CALLS`].
-    called: Vec<String>,
-    /// The provider has ended the stream with an error.
-    has_failed: bool,
-    /// Bytes so far.
-    received: usize,
-}
-
-impl Along {
-    fn new(request: &ModelRequest, streamed: bool) -> Self {
-        Self {
-            dialect: request.dialect,
-            kept: RecordBody::default(),
-            parser: streamed.then(|| SseParser::new(MAX_EVENT)),
-            events: Vec::new(),
-            called: Vec::new(),
-            has_failed: false,
-            received: 0,
-        }
-    }
-
-    fn read(&mut self, bytes: &[u8]) {
-        self.kept.push(bytes);
-        self.received = self.received.saturating_add(bytes.len());
-        let Some(parser) = &mut self.parser else {
-            return;
-        };
-        match parser.push(bytes) {
-            Ok(events) => {
-                for event in &events {
-                    let room = MAX_CALLS.saturating_sub(self.called.len());
-                    let called = Reassembly::called(event, self.dialect);
-                    self.called
-                        .extend(called.iter().take(room).map(|name| short(name)));
-                    self.has_failed |= Reassembly::is_failure(event, self.dialect);
-                }
-                let speaks = |event: &SseEvent| event.data.contains("\"usage\"");
-                self.events.extend(events.into_iter().filter(speaks));
-                // The last events have the sums. A provider that reports usage with each delta
-                // must not fill the memory.
-                let surplus = self.events.len().saturating_sub(4);
-                self.events.drain(..surplus);
-            }
-            Err(_) => self.parser = None,
-        }
-    }
-
-    fn finish(mut self) -> PassedAnswer {
-        let mut reply = None;
-        let usage = if !self.events.is_empty() {
-            Reassembly::usage(&self.events, self.dialect)
-        } else {
-            let whole = self.kept.whole().filter(|it| !it.is_empty());
-            let whole = whole.filter(|_| self.parser.is_none());
-            reply = whole.and_then(|it| Reply::decode(self.dialect, it.to_vec()).ok());
-            let calls = reply.iter().flat_map(Reply::calls).take(MAX_CALLS);
-            self.called.extend(calls.map(|call| short(&call.name)));
-            reply.as_ref().map(Reply::usage).unwrap_or_default()
-        };
-        PassedAnswer {
-            usage,
-            called: self.called,
-            has_failed: self.has_failed || reply.as_ref().is_some_and(Reply::has_failed),
-            kept: self.kept,
-            reply,
-        }
-    }
-}
-
-/// An answer that has passed.
-struct PassedAnswer {
-    usage: Usage,
-    called: Vec<String>,
-    kept: RecordBody,
-    /// `None`: a stream, or no valid reply.
-    reply: Option<Reply>,
-    /// It says that the provider could not finish it.
-    has_failed: bool,
-}
-
-/// Cuts a name that is too long for the record.
-fn short(name: &str) -> String {
-    toolcrib_bounds::cut(name, MAX_NAME).into_owned()
 }
