@@ -1,6 +1,6 @@
-//! The HTTP clients for all outgoing calls: their shared settings, and the addresses that a name
-//! may resolve to. [`resolver`] looks names up; [`transport`] is the client on the path of a runner's
-//! request, and reqwest the one for all else. Below it are the callers: [`tools`], [`model`],
+//! The HTTP clients for all outgoing calls, and their shared settings. [`addresses`] says where no call
+//! goes, [`resolver`] looks names up, and [`lookup`] checks what it found; [`transport`] is the client on
+//! the path of a runner's request, and reqwest the one for all else. Below it are the callers: [`tools`], [`model`],
 //! [`feeds`] and [`link`] (the operator's allowlist); [`single_flight`] shares one call among them.
 //!
 //! Invariants: no redirect is followed (a 307 would carry the credential to another host); no
@@ -10,10 +10,12 @@
 //! nothing. Every client for a URL of the compiled files comes from [`Outbound::towards`] or
 //! [`Outbound::transport`], which check literal addresses by the compiler's own rule.
 
+mod addresses;
 pub mod body;
 pub mod error;
 pub mod feeds;
 pub mod link;
+mod lookup;
 pub mod model;
 pub mod operator;
 pub mod outages;
@@ -24,27 +26,25 @@ pub mod tools;
 pub mod transport;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use http::uri::InvalidUri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Proxy, redirect};
-use rustix::io::Errno;
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use toolcrib_bounds::ca::{CaError, certificates};
 use toolcrib_manifest::ServiceSettings;
-use toolcrib_manifest::addresses::{is_loopback, is_refused};
 use toolcrib_mediation::{ConnectionCause, ConnectionFailure};
 use url::{Host, ParseError, Url};
 
-use crate::outbound::resolver::{ResolveError, Resolver};
+pub use crate::outbound::addresses::LocalNames;
+use crate::outbound::lookup::{ClientNames, GuardedLookup, guarded};
+use crate::outbound::resolver::Resolver;
 use crate::outbound::transport::{Destination, Transport};
 
 /// Connect timeout: long enough for a lost SYN to be sent twice.
@@ -60,33 +60,6 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// Most cached clients, by (CA, proxy), and most cached URLs. A manifest that has more empties
 /// the cache.
 const CLIENTS: usize = 64;
-
-/// Whether names and literal addresses may lead to this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LocalNames {
-    Refused,
-    /// For a developer's machine: loopback addresses are allowed, but never the link-local range or
-    /// a metadata service, which hands out the machine's own credentials.
-    Allowed,
-}
-
-impl LocalNames {
-    /// Checks an address by the compiler's rule for literal addresses.
-    fn refuses(self, address: IpAddr) -> bool {
-        match self {
-            LocalNames::Refused => is_refused(address),
-            LocalNames::Allowed => is_refused(address) && !is_loopback(address),
-        }
-    }
-
-    /// The addresses that a name may not lead to.
-    fn refusals(self) -> fn(IpAddr) -> bool {
-        match self {
-            LocalNames::Refused => |address| Self::Refused.refuses(address) || is_own(address),
-            LocalNames::Allowed => |address| Self::Allowed.refuses(address),
-        }
-    }
-}
 
 /// A text of the manifest that is no URL.
 #[derive(Debug, Error)]
@@ -345,57 +318,6 @@ fn keep_alive(tcp: &mut HttpConnector<impl Clone>) {
     tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
 }
 
-/// The addresses of a name.
-type Addresses = std::vec::IntoIter<SocketAddr>;
-
-/// Looks up the addresses of a name and checks them, with one lookup per connection: there is no
-/// second answer between the check and the connect.
-type GuardedLookup =
-    Arc<dyn Fn(String) -> BoxFuture<'static, Result<Addresses, ResolveError>> + Send + Sync>;
-
-fn guarded<F>(
-    refuses: fn(IpAddr) -> bool,
-    lookup: impl Fn(String) -> F + Send + Sync + 'static,
-) -> GuardedLookup
-where
-    F: Future<Output = Result<Vec<SocketAddr>, ResolveError>> + Send + 'static,
-{
-    Arc::new(move |name| {
-        let found = lookup(name);
-        Box::pin(async move {
-            let found = found.await?;
-            // One bad address refuses the name, since any of the addresses may be dialled.
-            if found.iter().any(|it| refuses(it.ip())) {
-                return Err(ResolveError::RefusedAddress);
-            }
-            Ok(found.into_iter())
-        })
-    })
-}
-
-/// The lookup for reqwest.
-struct ClientNames(GuardedLookup);
-
-impl Resolve for ClientNames {
-    fn resolve(&self, name: Name) -> Resolving {
-        let found = (self.0)(name.as_str().to_string());
-        Box::pin(async move { Ok(Box::new(found.await?) as Addrs) })
-    }
-}
-
-/// True if the address is one of this machine, so that a container of the pod may answer there.
-/// The kubelet writes the pod's address into `/etc/hosts` under the pod's name, which may equal
-/// that of a service, and under its `hostname`, `subdomain` and `hostnameOverride`.
-fn is_own(address: IpAddr) -> bool {
-    // Nothing is sent: only a machine's own address can be bound.
-    match UdpSocket::bind((address, 0)) {
-        Ok(_) => true,
-        // Without free descriptors the address counts as the machine's own.
-        Err(error) => ![Some(Errno::ADDRNOTAVAIL), Some(Errno::AFNOSUPPORT)]
-            .contains(&Errno::from_io_error(&error)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -405,109 +327,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-
-    #[test]
-    fn this_machine_the_link_and_metadata_are_refused_in_every_spelling() {
-        for refused in [
-            "127.0.0.1",
-            "127.9.9.9",
-            "0.0.0.0",
-            "0.1.2.3",
-            "169.254.169.254",
-            "169.254.0.1",
-            "100.100.100.200",
-            "168.63.129.16",
-            "192.0.0.192",
-            "255.255.255.255",
-            "224.0.0.1",
-            "::1",
-            "::",
-            "::ffff:127.0.0.1",
-            "::ffff:169.254.169.254",
-            "::127.0.0.1",
-            "64:ff9b::7f00:1",
-            "2002:7f00:1::",
-            "fe80::1",
-            "febf::1",
-            "fd00:ec2::254",
-            "fd00:ec2::23",
-            "fd20:ce::254",
-            "fd00:c1::a9fe:a9fe",
-            "fd00:42::42",
-            "ff02::1",
-        ] {
-            assert!(is_refused(refused.parse().unwrap()), "{refused}");
-        }
-        for fine in [
-            "10.96.0.10",
-            "192.168.1.1",
-            "8.8.8.8",
-            "fd00::1",
-            "2001:db8::1",
-            "::ffff:10.0.0.1",
-        ] {
-            assert!(!is_refused(fine.parse().unwrap()), "{fine}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_name_for_this_machine_resolves_only_where_that_is_asked_for() {
-        let resolve = async |local: LocalNames| {
-            let lookup = |name: String| async move { Resolver::of_machine().lookup(&name).await };
-            let name = "localhost".to_owned();
-            let names = guarded(local.refusals(), lookup);
-            names(name).await.is_ok()
-        };
-        assert!(!resolve(LocalNames::Refused).await);
-        assert!(resolve(LocalNames::Allowed).await);
-    }
-
-    /// The pod's own name leads to its address, not to loopback.
-    #[tokio::test]
-    async fn a_name_for_an_address_of_this_machine_is_refused_too() {
-        assert!(is_own(Ipv4Addr::new(127, 45, 6, 7).into()));
-        // Addresses of the documentation networks, which no machine has.
-        for elsewhere in ["203.0.113.7", "2001:db8::7"] {
-            assert!(!is_own(elsewhere.parse().unwrap()), "{elsewhere}");
-        }
-        // Nothing is sent: connecting picks the address that would send. Without a network
-        // there is none but loopback.
-        let out = UdpSocket::bind("0.0.0.0:0").unwrap();
-        if out.connect("203.0.113.7:9").is_ok() {
-            let own = out.local_addr().unwrap();
-            let elsewhere = SocketAddr::from((Ipv4Addr::new(203, 0, 113, 7), 0));
-            for (found, resolves) in [(vec![elsewhere], true), (vec![elsewhere, own], false)] {
-                let names = guarded(LocalNames::Refused.refusals(), move |_| {
-                    std::future::ready(Ok(found.clone()))
-                });
-                let resolved = names("pond.test".to_owned()).await;
-                assert_eq!(resolved.is_ok(), resolves);
-            }
-        }
-    }
-
-    /// On a developer's machine, the machine itself and no metadata service.
-    #[tokio::test]
-    async fn a_run_on_this_machine_reaches_loopback_and_no_metadata() {
-        for (address, resolves) in [
-            ("127.0.0.1", true),
-            ("::1", true),
-            ("::ffff:127.0.0.1", true),
-            ("192.0.2.7", true),
-            ("169.254.169.254", false),
-            ("::ffff:169.254.169.254", false),
-            ("100.100.100.200", false),
-            ("fd00:ec2::254", false),
-            ("fe80::1", false),
-        ] {
-            let found = SocketAddr::new(address.parse().unwrap(), 0);
-            let names = guarded(LocalNames::Allowed.refusals(), move |_| {
-                std::future::ready(Ok(vec![found]))
-            });
-            let resolved = names("pond.test".to_owned()).await;
-            assert_eq!(resolved.is_ok(), resolves, "{address}");
-        }
-    }
 
     /// A server that answers each connection once and counts them.
     async fn pond(address: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {

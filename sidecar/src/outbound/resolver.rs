@@ -31,7 +31,7 @@ use toolcrib_manifest::dns::absolute_name;
 use toolcrib_manifest::{Dns, NameServer};
 
 use crate::config::CurrentConfig;
-use crate::outbound::LocalNames;
+use crate::outbound::addresses::LocalNames;
 
 /// Timeout of one attempt at a name server; a lost datagram is sent again within it.
 const ATTEMPT: Duration = Duration::from_secs(2);

@@ -30,7 +30,8 @@ use thiserror::Error;
 use tower::Service;
 use url::Url;
 
-use super::{Addresses, CONNECT, GuardedLookup, IDLE, IDLE_PER_HOST, keep_alive};
+use super::lookup::{Addresses, GuardedLookup};
+use super::{CONNECT, IDLE, IDLE_PER_HOST, keep_alive};
 use crate::outbound::resolver::ResolveError;
 
 type BoxError = Box<dyn Error + Send + Sync>;
