@@ -26,7 +26,7 @@ pub struct ArgumentRules {
     /// JSON Schema that the arguments must match beside the tool's own, such as
     /// `{properties: {amount: {maximum: 100}}}`. It has `properties` and `required` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Narrower>")]
+    #[schemars(with = "Option<ArgumentsSchema>")]
     pub schema: Option<RawJson>,
 }
 
@@ -65,15 +65,15 @@ impl JsonSchema for Pins {
 }
 
 /// The schema of `arguments.schema`.
-struct Narrower;
+struct ArgumentsSchema;
 
-impl JsonSchema for Narrower {
+impl JsonSchema for ArgumentsSchema {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "Narrower".into()
+        "ArgumentsSchema".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {

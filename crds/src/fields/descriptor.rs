@@ -37,11 +37,11 @@ impl JsonSchema for Descriptor {
 struct Key {
     name: &'static str,
     about: &'static str,
-    below: Below,
+    below: Subkeys,
 }
 
 /// The keys within a key's value.
-enum Below {
+enum Subkeys {
     Nothing,
     Keys(&'static [Key]),
     /// The value is a list, and its items have these keys.
@@ -52,7 +52,7 @@ const fn key(name: &'static str, about: &'static str) -> Key {
     Key {
         name,
         about,
-        below: Below::Nothing,
+        below: Subkeys::Nothing,
     }
 }
 
@@ -60,7 +60,7 @@ const fn object(name: &'static str, about: &'static str, keys: &'static [Key]) -
     Key {
         name,
         about,
-        below: Below::Keys(keys),
+        below: Subkeys::Keys(keys),
     }
 }
 
@@ -68,7 +68,7 @@ const fn list(name: &'static str, about: &'static str, keys: &'static [Key]) -> 
     Key {
         name,
         about,
-        below: Below::Items(keys),
+        below: Subkeys::Items(keys),
     }
 }
 
@@ -286,11 +286,11 @@ fn schema(key: &Key) -> Value {
     let mut schema = open();
     schema.insert("description".into(), key.about.into());
     match key.below {
-        Below::Nothing => {}
-        Below::Keys(keys) => {
+        Subkeys::Nothing => {}
+        Subkeys::Keys(keys) => {
             schema.insert("properties".into(), properties(keys));
         }
-        Below::Items(keys) => {
+        Subkeys::Items(keys) => {
             let mut items = open();
             items.insert("properties".into(), properties(keys));
             schema.insert("items".into(), json!(items));

@@ -23,14 +23,14 @@ const TARGET: [&str; 3] = ["namespace", "pod", "agent"];
 const BUCKET: &str = "le";
 
 /// A metric that a query may name, and its labels, each with the values that are known.
-struct Known {
+struct KnownMetric {
     /// Without the suffixes of a histogram.
     name: String,
     kind: &'static str,
     labels: Vec<(&'static str, Vec<String>)>,
 }
 
-impl Known {
+impl KnownMetric {
     /// Whether a query may name this metric so.
     fn is_named(&self, name: &str) -> bool {
         match self.kind {
@@ -42,10 +42,10 @@ impl Known {
     }
 }
 
-fn known() -> Vec<Known> {
-    let operators = |prefix: &str, rows: &[Row]| -> Vec<Known> {
+fn known() -> Vec<KnownMetric> {
+    let operators = |prefix: &str, rows: &[Row]| -> Vec<KnownMetric> {
         rows.iter()
-            .map(|row| Known {
+            .map(|row| KnownMetric {
                 name: format!(
                     "{prefix}_{}{}",
                     row.name,
@@ -60,19 +60,22 @@ fn known() -> Vec<Known> {
             })
             .collect()
     };
-    let mediators = table::ROWS.iter().chain(&otel::ROWS).map(|row| Known {
-        name: row.queried(),
-        kind: row.kind.name(),
-        labels: row
-            .labels
-            .iter()
-            .map(|label| match label.values {
-                Values::Compiled => (label.name, Vec::new()),
-                Values::Closed(words) => (label.name, owned(words)),
-                Values::Open(words) => (label.name, [owned(words), codes()].concat()),
-            })
-            .collect(),
-    });
+    let mediators = table::ROWS
+        .iter()
+        .chain(&otel::ROWS)
+        .map(|row| KnownMetric {
+            name: row.queried(),
+            kind: row.kind.name(),
+            labels: row
+                .labels
+                .iter()
+                .map(|label| match label.values {
+                    Values::Compiled => (label.name, Vec::new()),
+                    Values::Closed(words) => (label.name, owned(words)),
+                    Values::Open(words) => (label.name, [owned(words), codes()].concat()),
+                })
+                .collect(),
+        });
     mediators
         .chain(operators(PROJECT, &PROMISES))
         .chain(operators(PREFIX, &ROWS))

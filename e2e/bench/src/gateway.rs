@@ -30,13 +30,13 @@ pub enum Gateway {
 
 /// A gateway and the path of its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstalledGateway {
     pub gateway: Gateway,
     pub program: PathBuf,
 }
 
 /// A running gateway. Its files are removed when this value is dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningGateway {
     pub program: Program,
     pub address: SocketAddr,
     _files: TempDir,
@@ -170,7 +170,7 @@ impl FromStr for Gateway {
     }
 }
 
-impl FromStr for Installed {
+impl FromStr for InstalledGateway {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -182,9 +182,9 @@ impl FromStr for Installed {
     }
 }
 
-impl Installed {
+impl InstalledGateway {
     /// Starts the gateway before the model at this address, and waits until it serves.
-    pub(crate) async fn start(&self, model: SocketAddr) -> Result<Running> {
+    pub(crate) async fn start(&self, model: SocketAddr) -> Result<RunningGateway> {
         let files = tempfile::tempdir().context("a folder for the gateway's files")?;
         let (listen, metrics) = (toolcrib_ports::free()?, toolcrib_ports::free()?);
         let addresses = Addresses {
@@ -205,7 +205,7 @@ impl Installed {
         let mut program = Program::start_with_descendants(&self.program, &arguments, &variables)?;
         let patience = self.gateway.patience();
         program.ready_within(listen, ready, patience).await?;
-        Ok(Running {
+        Ok(RunningGateway {
             program,
             address: listen,
             _files: files,
@@ -219,16 +219,18 @@ mod tests {
 
     #[test]
     fn a_gateway_is_named_before_its_program() {
-        let installed = Installed {
+        let installed = InstalledGateway {
             gateway: Gateway::LiteLlm,
             program: "/opt/bin/litellm".into(),
         };
         assert_eq!(
-            "litellm=/opt/bin/litellm".parse::<Installed>().unwrap(),
+            "litellm=/opt/bin/litellm"
+                .parse::<InstalledGateway>()
+                .unwrap(),
             installed
         );
         for wrong in ["litellm", "otter=/opt/bin/litellm", "/opt/bin/smg"] {
-            wrong.parse::<Installed>().unwrap_err();
+            wrong.parse::<InstalledGateway>().unwrap_err();
         }
     }
 

@@ -55,7 +55,7 @@ pub struct Plan {
     /// Only cases whose name contains this.
     pub only: Option<String>,
     /// Gateways of others for [`cases::field`].
-    pub gateways: Vec<gateway::Installed>,
+    pub gateways: Vec<gateway::InstalledGateway>,
 }
 
 impl Plan {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use toolcrib_bench::gateway::Installed;
+use toolcrib_bench::gateway::InstalledGateway;
 use toolcrib_bench::machine::Machine;
 use toolcrib_bench::{Plan, audit, cases, compiler, report};
 
@@ -42,7 +42,7 @@ struct Args {
     /// Measure only gateways of others and the mediator, on the same cases: `smg=PROGRAM` or
     /// `litellm=PROGRAM`. May be repeated.
     #[arg(long = "gateway", value_name = "NAME=PROGRAM")]
-    gateways: Vec<Installed>,
+    gateways: Vec<InstalledGateway>,
     /// Compile this number of agents in this process and print time and memory.
     #[arg(long, hide = true)]
     fleet: Option<usize>,

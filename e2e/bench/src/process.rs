@@ -25,12 +25,12 @@ pub struct Program {
     name: String,
     /// The reader of standard output. It ends with the program.
     reader: Option<JoinHandle<()>>,
-    counted: Counted,
+    counted: CountedProcesses,
 }
 
 /// The processes whose CPU time and memory are a program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
+enum CountedProcesses {
     /// The program's process alone: a wrapped server is not the wrapper's cost.
     Process,
     /// The processes that it starts too, such as the workers of a server.
@@ -51,7 +51,7 @@ impl Program {
         variables: &[(&str, String)],
     ) -> Result<Self> {
         let mut program = Self::start_drained(path, arguments, variables)?;
-        program.counted = Counted::Descendants;
+        program.counted = CountedProcesses::Descendants;
         Ok(program)
     }
 
@@ -99,7 +99,7 @@ impl Program {
             child,
             name: path.display().to_string(),
             reader: out.map(|out| std::thread::spawn(move || read(out))),
-            counted: Counted::Process,
+            counted: CountedProcesses::Process,
         })
     }
 
@@ -195,8 +195,8 @@ impl Program {
 
     fn processes(&self) -> Result<Vec<u32>> {
         match self.counted {
-            Counted::Process => Ok(vec![self.child.id()]),
-            Counted::Descendants => with_descendants(self.child.id()),
+            CountedProcesses::Process => Ok(vec![self.child.id()]),
+            CountedProcesses::Descendants => with_descendants(self.child.id()),
         }
     }
 }

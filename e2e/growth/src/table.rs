@@ -7,14 +7,14 @@ const HEADER: &str = "| entry point | bound | inputs | worst input | instruction
 
 /// The largest growth among the inputs of one entry point.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Worst {
+pub struct WorstGrowth {
     pub shape: String,
     pub instructions: f64,
     pub allocated: f64,
 }
 
 /// Returns the row of an entry point, without the line break.
-pub fn row(entry: &Entry, worst: &Worst) -> String {
+pub fn row(entry: &Entry, worst: &WorstGrowth) -> String {
     format!(
         "{} {} | {:.1} | {:.1} |",
         row_head(entry),
@@ -50,7 +50,7 @@ pub fn replaced(document: &str, rows: &[String]) -> Option<String> {
 
 /// Reads the document's table. `Err` names the first row that belongs to no entry point, or has
 /// another bound, other inputs or no figures.
-pub fn read(document: &str, entries: &[Entry]) -> Result<Vec<Worst>, String> {
+pub fn read(document: &str, entries: &[Entry]) -> Result<Vec<WorstGrowth>, String> {
     let (_, rows, _) = split(document).ok_or("the table is missing")?;
     let rows: Vec<&str> = rows.lines().collect();
     if rows.len() != entries.len() {
@@ -74,10 +74,10 @@ fn split(document: &str) -> Option<(&str, &str, &str)> {
     Some((before, &rest[..end], &rest[end..]))
 }
 
-fn figures(row: &str, entry: &Entry) -> Option<Worst> {
+fn figures(row: &str, entry: &Entry) -> Option<WorstGrowth> {
     let rest = row.strip_prefix(&row_head(entry))?.strip_suffix('|')?;
     let mut cells = rest.split('|').map(str::trim);
-    let worst = Worst {
+    let worst = WorstGrowth {
         shape: cells.next()?.to_owned(),
         instructions: cells.next()?.parse().ok()?,
         allocated: cells.next()?.parse().ok()?,

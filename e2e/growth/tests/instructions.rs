@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use toolcrib_growth::entries::{self, Entry};
-use toolcrib_growth::table::{self, Worst};
+use toolcrib_growth::table::{self, WorstGrowth};
 use toolcrib_growth::{SCALES, judge};
 
 /// A step below these is noise, such as the reallocation of a hash table, or the first touch of a
@@ -42,10 +42,10 @@ fn instructions_grow_linearly() {
     let mut failures = Vec::new();
     let mut measured = BTreeMap::new();
     for entry in chosen {
-        let mut worst: Option<Worst> = None;
+        let mut worst: Option<WorstGrowth> = None;
         for shape in &entry.shapes {
             let series = &counted[&(entry.name.to_owned(), shape.name.to_owned())];
-            let found = Worst {
+            let found = WorstGrowth {
                 shape: shape.name.to_owned(),
                 instructions: judge::growth(series.instructions, FEW_INSTRUCTIONS),
                 allocated: judge::growth(series.allocated, FEW_BYTES),
@@ -67,7 +67,7 @@ fn instructions_grow_linearly() {
 }
 
 /// Compares or writes the rows of the measured entry points.
-fn compare_with_table(entries: &[Entry], measured: &BTreeMap<&str, Worst>) {
+fn compare_with_table(entries: &[Entry], measured: &BTreeMap<&str, WorstGrowth>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bounds.md");
     let document = std::fs::read_to_string(path).expect("docs/bounds.md");
     let new_row = |entry: &Entry| Some(table::row(entry, measured.get(entry.name)?));

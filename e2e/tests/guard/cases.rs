@@ -16,7 +16,7 @@ use crate::policies::Guard;
 struct Case {
     name: String,
     #[serde(default)]
-    on: On,
+    on: Operation,
     #[serde(default)]
     pod: Kind,
     #[serde(default)]
@@ -28,7 +28,7 @@ struct Case {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum On {
+enum Operation {
     /// Creates the edited pod.
     #[default]
     Create,
@@ -52,7 +52,7 @@ async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
     let name = case.pod.name();
     let patch = Patch::Json::<()>(case.edit.clone());
     let answer = match case.on {
-        On::Create => {
+        Operation::Create => {
             let mut pod = serde_json::to_value(pods::base(case.pod)?)?;
             json_patch::patch(&mut pod, &case.edit).context("the edit")?;
             // Sends the pod untyped, since our types lack some newer fields.
@@ -67,13 +67,13 @@ async fn ask(guard: &Guard, case: &Case) -> Result<Option<String>> {
             };
             pods.create(&dry, &pod).await.map(drop)
         }
-        On::Update => pods.patch(name, &dry, &patch).await.map(drop),
-        On::Debug => pods
+        Operation::Update => pods.patch(name, &dry, &patch).await.map(drop),
+        Operation::Debug => pods
             .patch_subresource("ephemeralcontainers", name, &dry, &patch)
             .await
             .map(drop),
-        On::Status => pods.patch_status(name, &dry, &patch).await.map(drop),
-        On::Binding => {
+        Operation::Status => pods.patch_status(name, &dry, &patch).await.map(drop),
+        Operation::Binding => {
             let mut binding = json!({
                 "metadata": {"name": name},
                 "target": {"kind": "Node", "name": "nowhere"},

@@ -171,13 +171,13 @@ impl Run {
     }
 
     /// Waits for the end. Returns the results of the calls, the summary, and the record's decisions.
-    fn end(self) -> Ended {
+    fn end(self) -> RunResult {
         let output: Output = self.child.wait_with_output().unwrap();
         let answer = document(&output);
         let results = answer["answer"].as_str().unwrap();
         let results = results.trim_start_matches("The tool answered: ");
         let results = serde_json::Deserializer::from_str(results).into_iter();
-        Ended {
+        RunResult {
             results: results.collect::<Result<_, _>>().unwrap(),
             summary: stderr(&output),
             decisions: decisions(&self.record),
@@ -185,14 +185,14 @@ impl Run {
     }
 }
 
-struct Ended {
+struct RunResult {
     results: Vec<Value>,
     summary: String,
     /// Verdict, and who decided.
     decisions: Vec<Value>,
 }
 
-impl Ended {
+impl RunResult {
     /// The code of each result, or `ok`.
     fn codes(&self) -> Vec<&str> {
         let results = self.results.iter();
@@ -272,7 +272,7 @@ fn the_end_of_input_denies_the_call_and_says_so() {
 
 /// The model reads the reason, and the summary has it.
 #[track_caller]
-fn check_denied(laptop: &Laptop, ended: &Ended, code: &str, says: &str) {
+fn check_denied(laptop: &Laptop, ended: &RunResult, code: &str, says: &str) {
     assert_eq!(ended.codes(), [code], "{}", ended.summary);
     let message = ended.results[0]["error"]["message"].as_str().unwrap();
     assert!(message.contains(says), "{message}");

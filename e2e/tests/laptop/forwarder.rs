@@ -33,7 +33,7 @@ pub struct Forwarder {
     _runtime: Runtime,
 }
 
-struct Onward {
+struct ForwardTarget {
     client: Client<HttpConnector, Body>,
     to: SocketAddr,
     authorization: HeaderValue,
@@ -53,7 +53,7 @@ impl Forwarder {
             .block_on(TcpListener::bind(("127.0.0.1", 0)))
             .unwrap();
         let address = listener.local_addr().unwrap();
-        let onward = Onward {
+        let onward = ForwardTarget {
             client: Client::builder(TokioExecutor::new()).build_http(),
             to,
             authorization: format!("Bearer {token}").parse().unwrap(),
@@ -69,7 +69,7 @@ impl Forwarder {
 }
 
 /// Forwards a request. A panic closes the connection, which the client's checks notice.
-async fn pass(State(onward): State<Arc<Onward>>, request: Request) -> Response {
+async fn pass(State(onward): State<Arc<ForwardTarget>>, request: Request) -> Response {
     let (mut head, body) = request.into_parts();
     head.uri = Uri::try_from(format!("http://{}{}", onward.to, head.uri.path())).unwrap();
     let authorization = onward.authorization.clone();
@@ -114,7 +114,7 @@ async fn edited(
     Body::from(text)
 }
 
-impl Onward {
+impl ForwardTarget {
     fn prefix_call(&self, headers: &mut HeaderMap, message: &mut Value) {
         if message["method"] != "tools/call" {
             return;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use toolcrib_golden::{expect, here};
 
 /// One call of the record.
-struct Recorded {
+struct RecordedCall {
     namespace: &'static str,
     agent: &'static str,
     tool: String,
@@ -28,8 +28,8 @@ enum Outcome {
     Denied,
 }
 
-fn otter(tool: &str, arguments: Value) -> Recorded {
-    Recorded {
+fn otter(tool: &str, arguments: Value) -> RecordedCall {
+    RecordedCall {
         namespace: "pond",
         agent: "otter",
         tool: tool.to_owned(),
@@ -39,7 +39,7 @@ fn otter(tool: &str, arguments: Value) -> Recorded {
 }
 
 /// A thousand calls of the otter that succeeded.
-fn thousand() -> Vec<Recorded> {
+fn thousand() -> Vec<RecordedCall> {
     let call = |n: usize| match n % 10 {
         0..7 => otter("bank.pay", payment(n)),
         7 => otter(
@@ -74,32 +74,32 @@ fn payment(n: usize) -> Value {
 }
 
 /// Calls that must not widen the grant.
-fn others() -> Vec<Recorded> {
+fn others() -> Vec<RecordedCall> {
     let mut calls = Vec::new();
     for n in 0..40 {
         let mut stolen = payment(n);
         stolen["account"] = json!("A-66");
-        calls.push(Recorded {
+        calls.push(RecordedCall {
             outcome: Outcome::Failed,
             ..otter("bank.pay", stolen.clone())
         });
-        calls.push(Recorded {
+        calls.push(RecordedCall {
             outcome: Outcome::Denied,
             ..otter("bank.pay", stolen.clone())
         });
-        calls.push(Recorded {
+        calls.push(RecordedCall {
             outcome: Outcome::Failed,
             ..otter("bank.refund", json!({"account": "A-17"}))
         });
-        calls.push(Recorded {
+        calls.push(RecordedCall {
             outcome: Outcome::Denied,
             ..otter("bank.close_account", json!({"account": "A-17"}))
         });
-        calls.push(Recorded {
+        calls.push(RecordedCall {
             agent: "heron",
             ..otter("bank.list_accounts", json!({}))
         });
-        calls.push(Recorded {
+        calls.push(RecordedCall {
             namespace: "sea",
             ..otter("bank.pay", stolen)
         });
@@ -107,7 +107,7 @@ fn others() -> Vec<Recorded> {
     calls
 }
 
-fn line(n: usize, call: &Recorded) -> String {
+fn line(n: usize, call: &RecordedCall) -> String {
     let error = |code: &str| json!({"ok": false, "error": {"code": code, "message": "no"}});
     let (result, executed) = match call.outcome {
         Outcome::Succeeded => (json!({"ok": true}), true),
@@ -129,7 +129,7 @@ fn line(n: usize, call: &Recorded) -> String {
     .to_string()
 }
 
-fn record(calls: &[Recorded]) -> Vec<String> {
+fn record(calls: &[RecordedCall]) -> Vec<String> {
     let lines = calls.iter().enumerate();
     lines.map(|(n, call)| line(n, call)).collect()
 }
@@ -229,7 +229,7 @@ const NEAR_MISSES: [(&str, &str); 50] = [
     ("bank.payment", r#"{}"#),
 ];
 
-fn near_misses(calls: &[Recorded]) -> Vec<Value> {
+fn near_misses(calls: &[RecordedCall]) -> Vec<Value> {
     let cases = NEAR_MISSES.iter().map(|(tool, patch)| {
         let recorded = calls.iter().find(|call| call.tool == *tool);
         let mut arguments = recorded.map_or(json!({}), |call| call.arguments.clone());
@@ -346,7 +346,7 @@ fn an_argument_that_some_calls_lack_is_not_pinned() {
         0 => otter("bank.rate", json!({})),
         _ => otter("bank.rate", json!({"pair": "EUR USD"})),
     };
-    let calls: Vec<Recorded> = (0..30).map(call).collect();
+    let calls: Vec<RecordedCall> = (0..30).map(call).collect();
     let grant = propose(files.path(), &record(&calls), &[]);
     assert!(
         !grant.contains("pin:") && !grant.contains("required:"),
@@ -369,7 +369,7 @@ fn arguments_that_the_record_lacks_stay_open() {
         0 => otter("bank.rate", Value::Null),
         _ => otter("bank.rate", json!({"pair": "EUR USD"})),
     };
-    let calls: Vec<Recorded> = (0..30).map(call).collect();
+    let calls: Vec<RecordedCall> = (0..30).map(call).collect();
     let grant = propose(files.path(), &record(&calls), &[]);
     assert!(
         grant.contains("# rate: open arguments: pair (not in the record of every call)"),
@@ -385,7 +385,7 @@ fn arguments_that_the_record_lacks_stay_open() {
 #[test]
 fn a_number_with_too_many_digits_keeps_its_tool_open() {
     let files = tempfile::tempdir().unwrap();
-    let calls: Vec<Recorded> = (0..30).map(|n| otter("bank.rate", payment(n))).collect();
+    let calls: Vec<RecordedCall> = (0..30).map(|n| otter("bank.rate", payment(n))).collect();
     let mut lines = record(&calls);
     let long = r#""pair":"EUR USD","amount":0.1234567890123456789012345"#;
     lines[0] = lines[0].replace(r#""account":"A-17""#, long);
@@ -422,7 +422,7 @@ fn a_hostile_record_adds_nothing() {
             arguments[value] = json!(value);
             otter("bank.pay", arguments)
         };
-        let mut calls: Vec<Recorded> = (0..30).map(call).collect();
+        let mut calls: Vec<RecordedCall> = (0..30).map(call).collect();
         calls.push(otter(&format!("bank.{value}"), json!({})));
         let grant = propose(files.path(), &record(&calls), &[]);
         let bad = |c: char| c.is_control() && c != '\n' || ['\u{2028}', '\u{202e}'].contains(&c);
@@ -434,7 +434,7 @@ fn a_hostile_record_adds_nothing() {
         assert!(pin.is_null() || pin == value, "{grant}");
     }
     let many = |n: usize| otter(&format!("bank.x{n}"), json!({}));
-    let mut calls: Vec<Recorded> = (0..5_000).map(many).collect();
+    let mut calls: Vec<RecordedCall> = (0..5_000).map(many).collect();
     calls.push(otter("bank.balance", json!({})));
     let grant = propose(files.path(), &record(&calls), &[]);
     assert!(grant.len() < 4096, "{grant}");

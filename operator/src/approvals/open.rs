@@ -29,25 +29,25 @@ pub struct Entry {
 
 /// The limit that a further question would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum QuestionLimit {
     Pod,
     Agent,
     Namespace,
     Cluster,
 }
 
-impl Full {
+impl QuestionLimit {
     /// Continues a sentence that begins with the tool's name.
     pub fn message(self) -> String {
         match self {
-            Full::Pod => format!("needs an approval, and this pod waits for {MOST_QUESTIONS} others"),
-            Full::Agent => {
+            QuestionLimit::Pod => format!("needs an approval, and this pod waits for {MOST_QUESTIONS} others"),
+            QuestionLimit::Agent => {
                 format!("needs an approval, and the agent's pods wait for {MOST_OF_AGENT} others")
             }
-            Full::Namespace => format!(
+            QuestionLimit::Namespace => format!(
                 "needs an approval, and the agents of the namespace wait for {MOST_OF_NAMESPACE} others"
             ),
-            Full::Cluster => {
+            QuestionLimit::Cluster => {
                 "needs an approval, and the agents of the cluster wait for as many others as may be open"
                     .to_owned()
             }
@@ -66,19 +66,19 @@ pub struct OpenQuestions {
 
 impl OpenQuestions {
     /// Returns whether a further question is within all limits.
-    pub fn check(&self, entry: &Entry) -> Result<(), Full> {
+    pub fn check(&self, entry: &Entry) -> Result<(), QuestionLimit> {
         let count = |counted: Option<&usize>| counted.copied().unwrap_or_default();
         if self.pods.get(&entry.pod).map_or(0, BTreeSet::len) >= MOST_QUESTIONS {
-            return Err(Full::Pod);
+            return Err(QuestionLimit::Pod);
         }
         if count(self.agents.get(&entry.agent)) >= MOST_OF_AGENT {
-            return Err(Full::Agent);
+            return Err(QuestionLimit::Agent);
         }
         if count(self.namespaces.get(&entry.agent.namespace)) >= MOST_OF_NAMESPACE {
-            return Err(Full::Namespace);
+            return Err(QuestionLimit::Namespace);
         }
         if self.entries.len() >= MOST_OF_CLUSTER || self.bytes + entry.bytes > MOST_BYTES {
-            return Err(Full::Cluster);
+            return Err(QuestionLimit::Cluster);
         }
         Ok(())
     }
@@ -139,7 +139,12 @@ mod tests {
     use super::*;
 
     /// Adds questions, `per_pod` for each pod and `per_agent` for each agent, until one is refused.
-    fn fill(per_pod: usize, per_agent: usize, per_namespace: usize, bytes: usize) -> (usize, Full) {
+    fn fill(
+        per_pod: usize,
+        per_agent: usize,
+        per_namespace: usize,
+        bytes: usize,
+    ) -> (usize, QuestionLimit) {
         let mut open = OpenQuestions::default();
         for number in 0.. {
             let namespace = format!("pond-{}", number / per_namespace);
@@ -159,11 +164,11 @@ mod tests {
     #[test]
     fn each_limit_refuses_the_question_beyond_it() {
         let many = usize::MAX;
-        assert_eq!(fill(many, many, many, 1), (8, Full::Pod));
-        assert_eq!(fill(1, many, many, 1), (32, Full::Agent));
-        assert_eq!(fill(1, 1, many, 1), (256, Full::Namespace));
-        assert_eq!(fill(1, 1, 1, 1), (2_000, Full::Cluster));
-        assert_eq!(fill(1, 1, 1, 16 * 1024), (1_024, Full::Cluster));
+        assert_eq!(fill(many, many, many, 1), (8, QuestionLimit::Pod));
+        assert_eq!(fill(1, many, many, 1), (32, QuestionLimit::Agent));
+        assert_eq!(fill(1, 1, many, 1), (256, QuestionLimit::Namespace));
+        assert_eq!(fill(1, 1, 1, 1), (2_000, QuestionLimit::Cluster));
+        assert_eq!(fill(1, 1, 1, 16 * 1024), (1_024, QuestionLimit::Cluster));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use toolcrib_compile::names;
 
 use super::context::Context;
-use super::hints::Due;
+use super::hints::DueHint;
 use super::queue::rate_limit::RateLimit;
 use super::reconcile::{PodName, pods_behind};
 
@@ -76,7 +76,7 @@ pub async fn send(context: &Context) -> anyhow::Error {
 }
 
 /// A value that no earlier hint had: the kubelet looks only when the annotation changes.
-fn value(context: &Context, due: &Due) -> String {
+fn value(context: &Context, due: &DueHint) -> String {
     let want = context.want(&due.agent);
     let digest = want.map(|(want, _)| want.manifest.chars().take(SHOWN).collect::<String>());
     format!(

@@ -44,7 +44,7 @@ pub struct Door<'a> {
 
 /// An authenticated sender.
 #[derive(Clone, Debug)]
-pub struct Identified {
+pub struct AuthenticatedSender {
     pub bearer: Bearer,
     pub agent: ObjectRef,
     /// The pod was created before this leader began.
@@ -109,7 +109,7 @@ impl Refusal {
 
 impl Door<'_> {
     /// Authenticates the sender of a request, and returns its body unread.
-    pub async fn identify(&self, request: Request) -> Result<(Identified, Body), Refusal> {
+    pub async fn identify(&self, request: Request) -> Result<(AuthenticatedSender, Body), Refusal> {
         self.may_answer()?;
         let visitor = Visitor::of(&request);
         let (parts, body) = request.into_parts();
@@ -122,7 +122,7 @@ impl Door<'_> {
         if visitor.is_some_and(|visitor| !visitor.known()) {
             return Err(Refusal::Busy);
         }
-        let identified = Identified {
+        let identified = AuthenticatedSender {
             bearer,
             agent,
             older_than_leader,

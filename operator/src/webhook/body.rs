@@ -103,7 +103,7 @@ async fn taken(mut body: Body, most: usize) -> Result<(Vec<u8>, usize), &'static
 fn uid(beginning: &[u8]) -> Option<String> {
     let mut found = None;
     // Decoding always ends in an error: at the uid, or at the end of the text.
-    let end = Within {
+    let end = StringAtPath {
         path: &["request", "uid"],
         found: &mut found,
     }
@@ -112,12 +112,12 @@ fn uid(beginning: &[u8]) -> Option<String> {
 }
 
 /// Reads the string at a path of members, and stops decoding as soon as it is found.
-struct Within<'a> {
+struct StringAtPath<'a> {
     path: &'static [&'static str],
     found: &'a mut Option<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for Within<'_> {
+impl<'de> DeserializeSeed<'de> for StringAtPath<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
@@ -129,7 +129,7 @@ impl<'de> DeserializeSeed<'de> for Within<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Within<'_> {
+impl<'de> Visitor<'de> for StringAtPath<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for Within<'_> {
             .expect("`deserialize` handles an empty path");
         while let Some(name) = members.next_key::<String>()? {
             if name == *first {
-                members.next_value_seed(Within {
+                members.next_value_seed(StringAtPath {
                     path: rest,
                     found: &mut *self.found,
                 })?;

@@ -26,7 +26,7 @@ const TOLD: SignedDuration = SignedDuration::from_hours(1);
 
 /// A question as far as the lines tell.
 #[derive(Debug)]
-struct Found {
+struct QuestionState {
     call: WaitingCall,
     question: Question,
     expires_at: Timestamp,
@@ -46,16 +46,16 @@ struct SentCall {
 }
 
 #[derive(Debug, Default)]
-struct Reading {
+struct QuestionReader {
     /// In the order of their lines.
-    found: VecDeque<Found>,
+    found: VecDeque<QuestionState>,
 }
 
 /// The questions in their order, and the requests of those that are open.
-type Earlier = (Vec<EarlierQuestion>, BTreeMap<String, Question>);
+type EarlierQuestions = (Vec<EarlierQuestion>, BTreeMap<String, Question>);
 
-pub(super) fn read(dir: &Path, pod: &str, now: Timestamp) -> io::Result<Earlier> {
-    let mut reading = Reading::default();
+pub(super) fn read(dir: &Path, pod: &str, now: Timestamp) -> io::Result<EarlierQuestions> {
+    let mut reading = QuestionReader::default();
     for name in [ROTATED_NAME, FILE_NAME] {
         let file = match File::open(dir.join(name)) {
             Ok(file) => file,
@@ -76,7 +76,7 @@ pub(super) fn read(dir: &Path, pod: &str, now: Timestamp) -> io::Result<Earlier>
     Ok(reading.end(now))
 }
 
-impl Reading {
+impl QuestionReader {
     fn line(&mut self, line: &[u8], pod: &str) {
         if !self.concerns(line) {
             return;
@@ -149,7 +149,7 @@ impl Reading {
             entry: question.entry.clone(),
             need,
         };
-        let found = Found {
+        let found = QuestionState {
             call,
             question,
             expires_at,
@@ -164,7 +164,7 @@ impl Reading {
         self.found.push_back(found);
     }
 
-    fn find(&mut self, id: &str) -> Option<&mut Found> {
+    fn find(&mut self, id: &str) -> Option<&mut QuestionState> {
         self.found.iter_mut().find(|it| it.call.id == id)
     }
 
@@ -206,7 +206,7 @@ impl Reading {
     fn turn(&mut self, line: &TurnLine<'_>) {
         for call in line.tool_trace.iter().flat_map(|round| &round.tool_calls) {
             let mut found = self.found.iter_mut();
-            let is_it = |it: &&mut Found| {
+            let is_it = |it: &&mut QuestionState| {
                 let sent = it.sent.as_ref();
                 sent.is_some_and(|sent| sent.id == call.call_id)
             };
@@ -220,7 +220,7 @@ impl Reading {
         }
     }
 
-    fn end(self, now: Timestamp) -> Earlier {
+    fn end(self, now: Timestamp) -> EarlierQuestions {
         let mut requests = BTreeMap::new();
         let mut earlier = Vec::new();
         for it in self.found {
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn only_lines_about_questions_are_parsed() {
-        let mut reading = Reading::default();
+        let mut reading = QuestionReader::default();
         for line in [
             question("q", POD, "2026-11-27T11:00:00Z"),
             intent("q", "r-1-0"),
@@ -318,7 +318,7 @@ mod tests {
             assert!(reading.concerns(written(&line).as_bytes()), "{line}");
             reading.line(written(&line).as_bytes(), POD);
         }
-        let check = |reading: &Reading, line: &Value, concerns: bool| {
+        let check = |reading: &QuestionReader, line: &Value, concerns: bool| {
             assert_eq!(
                 reading.concerns(written(line).as_bytes()),
                 concerns,

@@ -138,7 +138,7 @@ pub enum Unavailable {
 /// An answer of the link from an earlier leader than the answer in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the operator's answer is older than the one in force")]
-pub struct Older;
+pub struct OlderAnswer;
 
 /// Time for which answers with a lower tenure are refused: longer than two leaders can both
 /// believe that they lead. A lower number after that means that the Lease was created anew.
@@ -311,12 +311,12 @@ impl CurrentConfig {
 
     /// Applies the link's answer, which came at `at` and replaces the one before. Wakes no task if
     /// nothing changed.
-    pub fn accept(&self, answer: LinkDown, at: Instant) -> Result<(), Older> {
+    pub fn accept(&self, answer: LinkDown, at: Instant) -> Result<(), OlderAnswer> {
         let mut writers = self.write();
         let before = self.now();
         let lately = writers.answered.is_some_and(|last| at < last + OLDER);
         if answer.seq < before.seen && lately {
-            return Err(Older);
+            return Err(OlderAnswer);
         }
         writers.answered = Some(at);
         let same = before.allowlist == answer.allowlist && before.presence == answer.agent;

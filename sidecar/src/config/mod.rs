@@ -14,6 +14,6 @@ pub mod load_state;
 pub mod version;
 pub mod watch;
 
-pub use current::{CurrentConfig, EffectiveConfig, Older, Unavailable};
+pub use current::{CurrentConfig, EffectiveConfig, OlderAnswer, Unavailable};
 pub use load_state::{LoadState, Observation};
 pub use version::{ConfigError, Version};

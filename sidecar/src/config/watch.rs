@@ -46,7 +46,9 @@ impl Watch {
         let thread = std::thread::Builder::new()
             .name("config".to_string())
             .stack_size(STACK)
-            .spawn(move || Looker::new(dir, current, Box::new(loaded), notifier).run(&woken))?;
+            .spawn(move || {
+                ConfigWatcher::new(dir, current, Box::new(loaded), notifier).run(&woken)
+            })?;
         Ok(Watch {
             wake,
             thread: Some(thread),
@@ -68,7 +70,7 @@ impl Drop for Watch {
     }
 }
 
-struct Looker {
+struct ConfigWatcher {
     dir: PathBuf,
     current: Arc<CurrentConfig>,
     loaded: Box<dyn Fn(&Version) + Send>,
@@ -78,7 +80,7 @@ struct Looker {
     settled: bool,
 }
 
-impl Looker {
+impl ConfigWatcher {
     fn new(
         dir: PathBuf,
         current: Arc<CurrentConfig>,

@@ -62,7 +62,7 @@ impl Default for Pace {
 
 /// What the export shares with the rest of the mediator.
 #[derive(Debug)]
-pub struct Shared {
+pub struct ExportContext {
     pub current: Arc<CurrentConfig>,
     pub metrics: Arc<Metrics>,
     pub outbound: Arc<Outbound>,
@@ -108,7 +108,7 @@ pub struct Exporter {
 
 impl Exporter {
     /// Begins to send. Must be called within a runtime.
-    pub fn start(backlog: Backlog, settings: Settings<'_>, shared: Shared) -> Exporter {
+    pub fn start(backlog: Backlog, settings: Settings<'_>, shared: ExportContext) -> Exporter {
         let (flushes, asked) = mpsc::channel(1);
         let receiver = Receiver::new(settings.endpoint, Signal::Logs, shared.outbound);
         let export = Export {
@@ -237,7 +237,7 @@ impl Export {
         while tokio::time::Instant::now() < until {
             let left = until - tokio::time::Instant::now();
             look(&self.files).await;
-            if self.pause(left.min(self.pace.look)).await == Woken::ByFlush {
+            if self.pause(left.min(self.pace.look)).await == WakeReason::ByFlush {
                 self.sender.be_quick();
                 return;
             }
@@ -272,18 +272,18 @@ impl Export {
         }
     }
 
-    async fn pause(&mut self, wait: Duration) -> Woken {
+    async fn pause(&mut self, wait: Duration) -> WakeReason {
         match tokio::time::timeout(wait, self.flushes.recv()).await {
             Ok(Some(flushed)) => {
                 self.flushed = Some(flushed);
-                Woken::ByFlush
+                WakeReason::ByFlush
             }
             // The exporter is dropped without a stop.
             Ok(None) => {
                 tokio::time::sleep(wait).await;
-                Woken::ByTime
+                WakeReason::ByTime
             }
-            Err(_) => Woken::ByTime,
+            Err(_) => WakeReason::ByTime,
         }
     }
 
@@ -297,7 +297,7 @@ impl Export {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Woken {
+enum WakeReason {
     ByTime,
     ByFlush,
 }

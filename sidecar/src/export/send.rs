@@ -32,7 +32,7 @@ pub struct Sender {
 
 /// Records that the collector has neither taken nor rejected yet.
 #[derive(Debug)]
-pub struct Sending {
+pub struct PendingRecords {
     records: Vec<LogRecord>,
     /// Records of the next request.
     part: usize,
@@ -45,7 +45,7 @@ pub struct Counts {
     pub rejected: u64,
 }
 
-impl Sending {
+impl PendingRecords {
     /// The counts since the last call.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
@@ -101,8 +101,8 @@ impl Sender {
         }
     }
 
-    pub fn begin(&self, records: Vec<LogRecord>) -> Sending {
-        Sending {
+    pub fn begin(&self, records: Vec<LogRecord>) -> PendingRecords {
+        PendingRecords {
             part: records.len(),
             records,
             counts: Counts::default(),
@@ -116,7 +116,7 @@ impl Sender {
 
     /// Sends until nothing is left (`None`) or a request fails: then the result is the wait before the
     /// next attempt.
-    pub async fn attempt(&mut self, sending: &mut Sending) -> Option<Duration> {
+    pub async fn attempt(&mut self, sending: &mut PendingRecords) -> Option<Duration> {
         while sending.part > 0 {
             let count = sending.part;
             let body = message(&sending.records[..count], &self.pod);

@@ -15,14 +15,14 @@ const BLOCK: usize = 256;
 
 /// The way that tools are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
+pub enum CallPath {
     /// By a model, whose turn is mediated.
     Mediated,
     /// By the runner itself, as an MCP client.
     Native,
 }
 
-impl Via {
+impl CallPath {
     pub fn is_mediated(&self) -> bool {
         *self == Self::Mediated
     }
@@ -30,8 +30,8 @@ impl Via {
     /// The word in a line, which has none for a model's calls.
     pub fn word(self) -> Option<Cow<'static, str>> {
         match self {
-            Via::Mediated => None,
-            Via::Native => Some("native".into()),
+            CallPath::Mediated => None,
+            CallPath::Native => Some("native".into()),
         }
     }
 }
@@ -44,7 +44,7 @@ pub struct LineContext<'a> {
     pub namespace: &'a str,
     pub pod: &'a str,
     pub pod_uid: Option<&'a str>,
-    pub path: Via,
+    pub path: CallPath,
 }
 
 /// The line before a call leaves.

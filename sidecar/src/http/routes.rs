@@ -24,7 +24,7 @@ use tower::Service;
 use super::unserved;
 use crate::app::App;
 use crate::config::EffectiveConfig;
-use crate::history::line::Via;
+use crate::history::line::CallPath;
 use crate::history::{Bodies, Body, RecordBody};
 use crate::native;
 use crate::outbound::model::{Operation, headers, policy};
@@ -160,7 +160,7 @@ async fn serve(
     let started = Instant::now();
     let now = app.current.now();
     // From the headers alone: the body is read only after authentication.
-    let caller = match let_in(&app, &now, request.headers(), Via::Mediated) {
+    let caller = match let_in(&app, &now, request.headers(), CallPath::Mediated) {
         Ok(caller) => caller,
         Err(error) => {
             log_unauthenticated(&app, &now, dialect.name(), &error);

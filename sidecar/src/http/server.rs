@@ -401,7 +401,7 @@ fn start_export(
         },
         pace: app.settings.limits.export,
     };
-    let shared = export::Shared {
+    let shared = export::ExportContext {
         current: app.current.clone(),
         metrics: app.metrics.clone(),
         outbound: app.outbound.clone(),

@@ -28,7 +28,7 @@ use crate::config::identity::Runner;
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
 /// The request that opened a stream.
-pub enum Of<'a> {
+pub enum StreamOwner<'a> {
     Session(&'a Session),
     Subscription(Subscription),
 }
@@ -57,11 +57,11 @@ struct Changes {
 }
 
 /// Opens a stream. `None`: too many are open.
-pub fn stream(app: &Arc<App>, runner: &Runner, of: Of<'_>) -> Option<Response> {
+pub fn stream(app: &Arc<App>, runner: &Runner, of: StreamOwner<'_>) -> Option<Response> {
     let permit = app.native.streams.clone().try_acquire_owned().ok()?;
     let (told, taken, subscription, of_tools) = match of {
-        Of::Session(session) => (session.told.clone(), Some(session.stream()), None, true),
-        Of::Subscription(it) => (Arc::default(), None, Some(it.id), it.of_tools),
+        StreamOwner::Session(session) => (session.told.clone(), Some(session.stream()), None, true),
+        StreamOwner::Subscription(it) => (Arc::default(), None, Some(it.id), it.of_tools),
     };
     let mut changes = Changes {
         wakes: app.current.subscribe(),

@@ -20,7 +20,7 @@ use toolcrib_mediation::{NameOwner, PresentedTools};
 
 use super::answer::{NOT_SERVED, Refusal, document, uncached};
 use super::call::Call;
-use super::changes::{self, Of, Subscription};
+use super::changes::{self, StreamOwner, Subscription};
 use super::listing::Listing;
 use crate::app::App;
 use crate::app::sessions::client::Session;
@@ -32,7 +32,7 @@ use crate::request::caller::Caller;
 const MAX_TOKEN: usize = 256;
 
 /// The next step for a message: its answer, or a call to run.
-pub enum Next {
+pub enum NextStep {
     Answered(Response),
     Call(Box<Call>),
 }
@@ -47,7 +47,7 @@ pub struct ClientMessage<'a> {
 }
 
 impl ClientMessage<'_> {
-    pub fn next(self) -> Result<Next, Refusal> {
+    pub fn next(self) -> Result<NextStep, Refusal> {
         let form = revision::form(self.headers);
         let is_flat = std::str::from_utf8(&self.body).is_ok_and(|it| nests_within(it, MAX_DEPTH));
         if !is_flat {
@@ -61,7 +61,7 @@ impl ClientMessage<'_> {
         }
     }
 
-    fn in_session(self, message: Message) -> Result<Next, Refusal> {
+    fn in_session(self, message: Message) -> Result<NextStep, Refusal> {
         let form = Form::Handshake;
         if let Message::Request { id, method, params } = &message
             && method == "initialize"
@@ -78,11 +78,11 @@ impl ClientMessage<'_> {
                 {
                     session.cancel(&id);
                 }
-                return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
+                return Ok(NextStep::Answered(StatusCode::ACCEPTED.into_response()));
             }
             // The mediator sends no requests to clients, so it expects no answers.
             Message::Response { .. } => {
-                return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
+                return Ok(NextStep::Answered(StatusCode::ACCEPTED.into_response()));
             }
         };
         match method.as_str() {
@@ -97,7 +97,7 @@ impl ClientMessage<'_> {
         }
     }
 
-    fn initialize(self, id: &RawValue, params: Option<&RawValue>) -> Result<Next, Refusal> {
+    fn initialize(self, id: &RawValue, params: Option<&RawValue>) -> Result<NextStep, Refusal> {
         let result = json!({
             "protocolVersion": settled(params, NEWEST_HANDSHAKE),
             "capabilities": capabilities(),
@@ -116,10 +116,10 @@ impl ClientMessage<'_> {
         let body = reply(Some(id), ReplyBody::Result(&raw(&result)));
         let greeting = document(StatusCode::OK, body);
         let named = ([(SESSION_HEADER, name.as_str())], greeting);
-        Ok(Next::Answered(named.into_response()))
+        Ok(NextStep::Answered(named.into_response()))
     }
 
-    fn stateless(self, message: Message) -> Result<Next, Refusal> {
+    fn stateless(self, message: Message) -> Result<NextStep, Refusal> {
         let form = Form::Stateless;
         let refuse = |fault| Refusal::of(form, fault);
         let (id, method, params) = match message {
@@ -127,7 +127,7 @@ impl ClientMessage<'_> {
             // Ignored: without a session a client cancels by closing its connection.
             Message::Notification { .. } => {
                 revision::check_version(self.headers).map_err(refuse)?;
-                return Ok(Next::Answered(StatusCode::ACCEPTED.into_response()));
+                return Ok(NextStep::Answered(StatusCode::ACCEPTED.into_response()));
             }
             Message::Response { .. } => {
                 return Err(refuse(Fault::new(
@@ -160,13 +160,13 @@ impl ClientMessage<'_> {
                     refuse(Fault::new(INVALID_PARAMS, what)).to(&id)
                 })?;
                 let tools = wanted.get("toolsListChanged");
-                let of = Of::Subscription(Subscription {
+                let of = StreamOwner::Subscription(Subscription {
                     id: id.clone(),
                     of_tools: tools.is_some_and(|it| it.get() == "true"),
                 });
                 let stream = changes::stream(self.app, &self.caller.runner, of);
                 stream
-                    .map(Next::Answered)
+                    .map(NextStep::Answered)
                     .ok_or_else(|| too_many_streams().to(&id))
             }
             _ => Err(unknown(form).to(&id)),
@@ -194,7 +194,7 @@ impl ClientMessage<'_> {
         id: Raw,
         params: Option<&RawValue>,
         session: Option<&Arc<Session>>,
-    ) -> Result<Next, Refusal> {
+    ) -> Result<NextStep, Refusal> {
         let invalid = |what: &str| Refusal::of(form, Fault::new(INVALID_PARAMS, what)).to(&id);
         let object = params.ok_or_else(|| invalid("a call needs params"))?;
         // Two readers of a repeated key could see different calls.
@@ -233,7 +233,7 @@ impl ClientMessage<'_> {
                 return Err(Refusal::of(form, fault).to(&id));
             }
         };
-        Ok(Next::Call(Box::new(Call {
+        Ok(NextStep::Call(Box::new(Call {
             caller: self.caller,
             form,
             id,
@@ -284,9 +284,9 @@ fn unknown(form: Form) -> Refusal {
     Refusal::of(form, fault)
 }
 
-fn answer(id: &RawValue, result: &RawValue) -> Next {
+fn answer(id: &RawValue, result: &RawValue) -> NextStep {
     let body = reply(Some(id), ReplyBody::Result(result));
-    Next::Answered(document(StatusCode::OK, body))
+    NextStep::Answered(document(StatusCode::OK, body))
 }
 
 fn capabilities() -> serde_json::Value {

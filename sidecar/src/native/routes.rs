@@ -17,11 +17,11 @@ use toolcrib_mediation::{RunnerCode, RunnerError};
 
 use super::answer::Refusal;
 use super::call::call;
-use super::changes::{self, Of};
+use super::changes::{self, StreamOwner};
 use super::is_offered;
-use super::message::{ClientMessage, Next, session, session_name, too_many_streams};
+use super::message::{ClientMessage, NextStep, session, session_name, too_many_streams};
 use crate::app::App;
-use crate::history::line::Via;
+use crate::history::line::CallPath;
 use crate::request::admission::{enter, let_in, log_unauthenticated, read_body};
 use crate::request::caller::Caller;
 use crate::request::record::MCP;
@@ -37,14 +37,14 @@ async fn receive(State(app): State<Arc<App>>, request: Request) -> Response {
     let started = Instant::now();
     let response = match received(&app, request).await {
         // Counted when its record is written.
-        Ok(Next::Call(asked)) => return call(app, *asked).await,
-        Ok(Next::Answered(response)) => response,
+        Ok(NextStep::Call(asked)) => return call(app, *asked).await,
+        Ok(NextStep::Answered(response)) => response,
         Err(refusal) => refusal.into_response(),
     };
     counted(&app, response, started)
 }
 
-async fn received(app: &Arc<App>, request: Request) -> Result<Next, Refusal> {
+async fn received(app: &Arc<App>, request: Request) -> Result<NextStep, Refusal> {
     let (head, from) = request.into_parts();
     let mut caller = admitted(app, &head.headers)?;
     enter(app, &mut caller)?;
@@ -85,7 +85,8 @@ fn listening(app: &Arc<App>, headers: &HeaderMap) -> Result<Response, Refusal> {
         return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, fault));
     }
     let session = session(app, headers, &caller)?;
-    changes::stream(app, &caller.runner, Of::Session(&session)).ok_or_else(too_many_streams)
+    changes::stream(app, &caller.runner, StreamOwner::Session(&session))
+        .ok_or_else(too_many_streams)
 }
 
 async fn end(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -110,7 +111,7 @@ fn admitted(app: &Arc<App>, headers: &HeaderMap) -> Result<Caller, Refusal> {
         return Err(Refusal::new(StatusCode::FORBIDDEN, fault));
     }
     let now = app.current.now();
-    let caller = let_in(app, &now, headers, Via::Native)
+    let caller = let_in(app, &now, headers, CallPath::Native)
         .inspect_err(|error| log_unauthenticated(app, &now, MCP, error))?;
     if let Err(unavailable) = now.version() {
         return Err(RunnerError::from(unavailable).into());

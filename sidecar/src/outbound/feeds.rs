@@ -147,7 +147,7 @@ impl FetchError {
 
 /// The fetch that a request needs before it shows a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+enum FetchNeed {
     /// No fetch.
     Not,
     /// A fetch in the background; the present copy is shown.
@@ -187,9 +187,9 @@ impl Feeds {
         for feed in &requests {
             let due = due(self.shared.cache().get(&feed.key), feed.ttl, now);
             match due {
-                Due::Not => {}
-                Due::Soon => drop(self.fetch(feed)),
-                Due::Now => waits.push(self.fetch(feed).answer()),
+                FetchNeed::Not => {}
+                FetchNeed::Soon => drop(self.fetch(feed)),
+                FetchNeed::Now => waits.push(self.fetch(feed).answer()),
             }
         }
         let waited = futures::future::join_all(waits).await;
@@ -252,19 +252,19 @@ fn address(url: &str, claw_id: &str) -> Option<Url> {
     target(&Url::parse(&filled).ok()?, &filled[path..])
 }
 
-fn due(cached: Option<&CacheEntry>, ttl: Duration, now: Instant) -> Due {
+fn due(cached: Option<&CacheEntry>, ttl: Duration, now: Instant) -> FetchNeed {
     let Some(cached) = cached else {
-        return Due::Now;
+        return FetchNeed::Now;
     };
     let failed_lately = cached
         .failed_at
         .is_some_and(|at| now.duration_since(at) < RETRY);
     let age = cached.copy.as_ref().map(|copy| now.duration_since(copy.at));
     match age {
-        _ if failed_lately => Due::Not,
-        Some(age) if age < ttl * 3 / 4 => Due::Not,
-        Some(age) if age < ttl => Due::Soon,
-        Some(_) | None => Due::Now,
+        _ if failed_lately => FetchNeed::Not,
+        Some(age) if age < ttl * 3 / 4 => FetchNeed::Not,
+        Some(age) if age < ttl => FetchNeed::Soon,
+        Some(_) | None => FetchNeed::Now,
     }
 }
 
@@ -421,12 +421,12 @@ mod tests {
 
     /// Checks a copy with a ttl of 60 s.
     #[track_caller]
-    fn check(age: Option<u64>, failed: Option<u64>, expected: (Due, &str)) {
+    fn check(age: Option<u64>, failed: Option<u64>, expected: (FetchNeed, &str)) {
         check_with(60, age, failed, expected);
     }
 
     #[track_caller]
-    fn check_with(ttl: u64, age: Option<u64>, failed: Option<u64>, expected: (Due, &str)) {
+    fn check_with(ttl: u64, age: Option<u64>, failed: Option<u64>, expected: (FetchNeed, &str)) {
         let now = Instant::now() + Duration::from_secs(100_000);
         let (entry, ttl) = (entry(age, failed, now), Duration::from_secs(ttl));
         let shown = match state(Some(&entry), ttl, now) {
@@ -439,23 +439,23 @@ mod tests {
 
     #[test]
     fn a_copy_is_fresh_then_stale_then_unavailable() {
-        check(Some(0), None, (Due::Not, "fresh"));
-        check(Some(44), None, (Due::Not, "fresh"));
-        check(Some(45), None, (Due::Soon, "fresh"));
-        check(Some(50), Some(9), (Due::Not, "fresh"));
-        check(Some(50), Some(10), (Due::Soon, "fresh"));
-        check(Some(60), None, (Due::Now, "stale"));
-        check(Some(60), Some(1), (Due::Not, "stale"));
-        check(Some(599), Some(1), (Due::Not, "stale"));
-        check(Some(600), Some(1), (Due::Not, "unavailable"));
-        check(None, Some(1), (Due::Not, "unavailable"));
-        check(None, Some(10), (Due::Now, "unavailable"));
-        assert_eq!(due(None, DEADLINE, Instant::now()), Due::Now);
+        check(Some(0), None, (FetchNeed::Not, "fresh"));
+        check(Some(44), None, (FetchNeed::Not, "fresh"));
+        check(Some(45), None, (FetchNeed::Soon, "fresh"));
+        check(Some(50), Some(9), (FetchNeed::Not, "fresh"));
+        check(Some(50), Some(10), (FetchNeed::Soon, "fresh"));
+        check(Some(60), None, (FetchNeed::Now, "stale"));
+        check(Some(60), Some(1), (FetchNeed::Not, "stale"));
+        check(Some(599), Some(1), (FetchNeed::Not, "stale"));
+        check(Some(600), Some(1), (FetchNeed::Not, "unavailable"));
+        check(None, Some(1), (FetchNeed::Not, "unavailable"));
+        check(None, Some(10), (FetchNeed::Now, "unavailable"));
+        assert_eq!(due(None, DEADLINE, Instant::now()), FetchNeed::Now);
         // The request waited for a fetch that succeeded, and for one that failed.
-        check_with(1, Some(2), None, (Due::Now, "fresh"));
-        check_with(1, Some(0), Some(0), (Due::Not, "fresh"));
-        check_with(1, Some(1), Some(0), (Due::Not, "stale"));
-        check_with(1, Some(2), Some(1), (Due::Not, "stale"));
+        check_with(1, Some(2), None, (FetchNeed::Now, "fresh"));
+        check_with(1, Some(0), Some(0), (FetchNeed::Not, "fresh"));
+        check_with(1, Some(1), Some(0), (FetchNeed::Not, "stale"));
+        check_with(1, Some(2), Some(1), (FetchNeed::Not, "stale"));
     }
 
     #[test]

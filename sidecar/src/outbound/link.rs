@@ -27,7 +27,7 @@ use super::operator::{OperatorClient, OperatorError, OperatorRequest};
 use super::outages::{OutageReport, Outages};
 use crate::approvals::Approvals;
 use crate::config::version::understands;
-use crate::config::{CurrentConfig, EffectiveConfig, Older};
+use crate::config::{CurrentConfig, EffectiveConfig, OlderAnswer};
 use crate::history::History;
 use crate::metrics::{LinkState, Metrics};
 
@@ -62,7 +62,7 @@ pub enum LinkError {
     #[error("the operator's answer cannot be decoded")]
     Answer(#[source] serde_json::Error),
     #[error(transparent)]
-    Older(#[from] Older),
+    Older(#[from] OlderAnswer),
 }
 
 /// The task that reports; dropping this ends it.

@@ -157,7 +157,7 @@ struct Servers {
 }
 
 /// The resolver to use now.
-enum Now {
+enum ResolverChoice {
     Machine,
     Servers(Arc<Servers>),
 }
@@ -181,8 +181,8 @@ impl Resolver {
     /// Returns at least one address, with port 0.
     pub async fn lookup(&self, host: &str) -> Result<Vec<SocketAddr>, ResolveError> {
         let found = match self.now()? {
-            Now::Machine => of_machine(host).await?,
-            Now::Servers(servers) => servers.lookup(host).await?,
+            ResolverChoice::Machine => of_machine(host).await?,
+            ResolverChoice::Servers(servers) => servers.lookup(host).await?,
         };
         if found.is_empty() {
             return Err(ResolveError::NoAddress);
@@ -190,9 +190,9 @@ impl Resolver {
         Ok(found)
     }
 
-    fn now(&self) -> Result<Now, ResolveError> {
+    fn now(&self) -> Result<ResolverChoice, ResolveError> {
         let (current, local, last, warned) = match &*self.0 {
-            Source::Machine => return Ok(Now::Machine),
+            Source::Machine => return Ok(ResolverChoice::Machine),
             Source::Files {
                 current,
                 local,
@@ -204,25 +204,25 @@ impl Resolver {
         let mut last = last.lock();
         let Some(names) = effective.load_state.names() else {
             let servers = last.clone().ok_or(ResolveError::NoFiles)?;
-            return Ok(Now::Servers(servers));
+            return Ok(ResolverChoice::Servers(servers));
         };
         let dns = match (names.dns, &*last) {
             (Some(dns), _) => dns,
-            (None, Some(servers)) => return Ok(Now::Servers(servers.clone())),
+            (None, Some(servers)) => return Ok(ResolverChoice::Servers(servers.clone())),
             (None, None) => {
                 if local == LocalNames::Refused && !warned.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         "the agent's files name no name servers, so names are resolved by the pod's own files, which a container that runs as root can change: upgrade the operator"
                     );
                 }
-                return Ok(Now::Machine);
+                return Ok(ResolverChoice::Machine);
             }
         };
         if let Some(servers) = &*last
             && servers.dns == *dns
             && servers.namespace == names.namespace
         {
-            return Ok(Now::Servers(servers.clone()));
+            return Ok(ResolverChoice::Servers(servers.clone()));
         }
         let servers = Servers::new(dns.clone(), names.namespace.to_owned(), local);
         let servers = Arc::new(servers.inspect_err(|error| {
@@ -231,7 +231,7 @@ impl Resolver {
             }
         })?);
         *last = Some(servers.clone());
-        Ok(Now::Servers(servers))
+        Ok(ResolverChoice::Servers(servers))
     }
 }
 

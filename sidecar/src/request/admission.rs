@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::config::EffectiveConfig;
 use crate::config::identity::{self, Runner, authenticate};
 use crate::history::HistoryError;
-use crate::history::line::Via;
+use crate::history::line::CallPath;
 use crate::request::caller::{Caller, unauthorized};
 use crate::request::room::{BodyRoom, overloaded};
 
@@ -40,7 +40,7 @@ pub fn let_in(
     app: &App,
     now: &EffectiveConfig,
     headers: &HeaderMap,
-    via: Via,
+    via: CallPath,
 ) -> Result<Caller, RunnerError> {
     let admitted = admit(now, headers);
     match &admitted {

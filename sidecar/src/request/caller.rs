@@ -10,7 +10,7 @@ use toolcrib_mediation::{ClawId, RunnerCode, RunnerError};
 use super::room::BodyRoom;
 use crate::config::EffectiveConfig;
 use crate::config::identity::Runner;
-use crate::history::line::{LineContext, Via};
+use crate::history::line::{CallPath, LineContext};
 use crate::telemetry::Trace;
 
 /// An authenticated request of the runner, on any route. Its permits of the bounds that all
@@ -18,7 +18,7 @@ use crate::telemetry::Trace;
 #[derive(Debug)]
 pub struct Caller {
     pub request_id: String,
-    pub via: Via,
+    pub via: CallPath,
     pub runner: Runner,
     pub agent: Arc<AgentFile>,
     /// The identity that services and the record see.

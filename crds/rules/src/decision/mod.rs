@@ -180,7 +180,7 @@ fn enforced<'r, E>(
                 .into_iter()
                 .map(|pin| (pin.name.as_str(), pin))
                 .collect();
-            attempts.possible.push(Possible {
+            attempts.possible.push(CandidateRule {
                 rule,
                 pins: values,
                 filled: candidate,
@@ -232,7 +232,7 @@ fn is_part(pins: &BTreeMap<&str, &Pin>, others: &BTreeMap<&str, &Pin>) -> bool {
 }
 
 /// A rule that would be met, with its pinned arguments filled in.
-struct Possible<'r> {
+struct CandidateRule<'r> {
     rule: &'r Rule,
     pins: BTreeMap<&'r str, &'r Pin>,
     filled: Value,
@@ -240,7 +240,7 @@ struct Possible<'r> {
 
 /// The results of all rules, each with its own pins filled in.
 struct Attempts<'r, E> {
-    possible: Vec<Possible<'r>>,
+    possible: Vec<CandidateRule<'r>>,
     unmet: Vec<Mismatch>,
     unfit: Option<E>,
 }
@@ -278,7 +278,7 @@ fn nearest(mut unmet: Vec<Mismatch>) -> Vec<Mismatch> {
 }
 
 /// The names of the pinned arguments whose values differ between the possibilities.
-fn differing(possible: &[Possible<'_>]) -> Vec<String> {
+fn differing(possible: &[CandidateRule<'_>]) -> Vec<String> {
     let Some((first, others)) = possible.split_first() else {
         return Vec::new();
     };
@@ -289,7 +289,7 @@ fn differing(possible: &[Possible<'_>]) -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     let differs = |name: &&str| {
-        let value = |it: &Possible<'_>| it.pins.get(name).map(|pin| pin.value.clone());
+        let value = |it: &CandidateRule<'_>| it.pins.get(name).map(|pin| pin.value.clone());
         others.iter().any(|other| value(other) != value(first))
     };
     let decisive = names.into_iter().filter(differs);

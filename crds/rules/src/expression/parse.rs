@@ -81,7 +81,7 @@ struct Parser {
     states: u64,
 }
 
-type Parsed = Result<Node, ExpressionFault>;
+type ParseResult = Result<Node, ExpressionFault>;
 
 impl Parser {
     fn peek(&self) -> (usize, &Token) {
@@ -131,7 +131,7 @@ impl Parser {
         }
     }
 
-    fn deeper(&mut self, read: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
+    fn deeper(&mut self, read: impl FnOnce(&mut Self) -> ParseResult) -> ParseResult {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             let (at, _) = self.peek();
@@ -147,7 +147,7 @@ impl Parser {
         Ok(node)
     }
 
-    fn expression(&mut self) -> Parsed {
+    fn expression(&mut self) -> ParseResult {
         self.deeper(|this| {
             let condition = this.either()?;
             let (at, _) = this.peek();
@@ -162,7 +162,7 @@ impl Parser {
         })
     }
 
-    fn either(&mut self) -> Parsed {
+    fn either(&mut self) -> ParseResult {
         let mut left = self.both()?;
         loop {
             let (at, _) = self.peek();
@@ -174,7 +174,7 @@ impl Parser {
         }
     }
 
-    fn both(&mut self) -> Parsed {
+    fn both(&mut self) -> ParseResult {
         let mut left = self.relation()?;
         loop {
             let (at, _) = self.peek();
@@ -186,7 +186,7 @@ impl Parser {
         }
     }
 
-    fn relation(&mut self) -> Parsed {
+    fn relation(&mut self) -> ParseResult {
         const SIGNS: [(&str, Operator); 6] = [
             ("==", Operator::Equal),
             ("!=", Operator::Unequal),
@@ -214,7 +214,7 @@ impl Parser {
         }
     }
 
-    fn sum(&mut self) -> Parsed {
+    fn sum(&mut self) -> ParseResult {
         let mut left = self.product()?;
         loop {
             let (at, _) = self.peek();
@@ -237,7 +237,7 @@ impl Parser {
         }
     }
 
-    fn product(&mut self) -> Parsed {
+    fn product(&mut self) -> ParseResult {
         let mut left = self.unary()?;
         loop {
             let (at, _) = self.peek();
@@ -254,7 +254,7 @@ impl Parser {
         }
     }
 
-    fn unary(&mut self) -> Parsed {
+    fn unary(&mut self) -> ParseResult {
         let (at, _) = self.peek();
         if self.take("!") {
             self.count(at)?;
@@ -284,7 +284,7 @@ impl Parser {
         self.members(node)
     }
 
-    fn primary(&mut self) -> Parsed {
+    fn primary(&mut self) -> ParseResult {
         let (at, token) = self.advance();
         self.count(at)?;
         match token {
@@ -314,7 +314,7 @@ impl Parser {
         }
     }
 
-    fn named(&mut self, at: usize, name: &str) -> Parsed {
+    fn named(&mut self, at: usize, name: &str) -> ParseResult {
         if matches!(self.peek().1, Token::Sign("(")) {
             return self.global(at, name);
         }
@@ -352,7 +352,7 @@ impl Parser {
     }
 
     /// Reads the arguments of a function that is called by its name alone.
-    fn global(&mut self, at: usize, name: &str) -> Parsed {
+    fn global(&mut self, at: usize, name: &str) -> ParseResult {
         self.expect("(")?;
         let mut arguments = self.arguments(")")?;
         let (Some(argument), 0) = (arguments.pop(), arguments.len()) else {
@@ -400,7 +400,7 @@ impl Parser {
     }
 
     /// Reads what follows a value: fields, indexes and calls.
-    fn members(&mut self, mut node: Node) -> Parsed {
+    fn members(&mut self, mut node: Node) -> ParseResult {
         loop {
             let (at, _) = self.peek();
             if self.take("[") {
@@ -425,7 +425,7 @@ impl Parser {
     }
 
     /// Reads the rest of a call of a value, after the bracket.
-    fn method(&mut self, at: usize, target: Node, name: &str) -> Parsed {
+    fn method(&mut self, at: usize, target: Node, name: &str) -> ParseResult {
         let walk = match name {
             "all" => Some(Walk::All),
             "exists" => Some(Walk::Exists),
@@ -473,7 +473,7 @@ impl Parser {
         }
     }
 
-    fn pattern(&mut self, at: usize, text: Box<Node>, pattern: String) -> Parsed {
+    fn pattern(&mut self, at: usize, text: Box<Node>, pattern: String) -> ParseResult {
         let cost =
             pattern::cost(&pattern).map_err(|error| invalid(at, format!("the pattern {error}")))?;
         self.states += cost.states;
@@ -489,7 +489,7 @@ impl Parser {
         Ok(Node::Matches(text, self.patterns.len() - 1))
     }
 
-    fn walk(&mut self, kind: Walk, range: Node) -> Parsed {
+    fn walk(&mut self, kind: Walk, range: Node) -> ParseResult {
         let (at, token) = self.advance();
         let Token::Name(name) = token else {
             return Err(invalid(

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::client::Client;
 use super::files::Revocable;
-use super::judge::{Recorded, Verdict};
+use super::judge::{RecordedRequest, Verdict};
 use super::kind::Kind;
 use super::mediator::Mediator;
 use super::traffic::{Target, Traffic};
@@ -98,7 +98,7 @@ impl Events<'_> {
     async fn until_in_effect(
         &mut self,
         swapped: Instant,
-        is_in_effect: impl Fn(&Recorded) -> bool,
+        is_in_effect: impl Fn(&RecordedRequest) -> bool,
     ) -> Result<Option<Duration>> {
         let target = Target::of(self.first()?);
         let mut client = Client::new(target.address);
@@ -150,6 +150,6 @@ impl Events<'_> {
     }
 }
 
-fn is_denied(recorded: &Recorded) -> bool {
+fn is_denied(recorded: &RecordedRequest) -> bool {
     recorded.calls.iter().any(|call| !call.executed)
 }

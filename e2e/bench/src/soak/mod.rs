@@ -68,7 +68,7 @@ pub struct Settings {
     pub duration: Duration,
     /// Requests per second over all connections, without the waiting ones.
     pub per_second: f64,
-    pub pooled: Pooled,
+    pub pooled: PoolEnd,
     /// Longest time until a swap has its effect on calls.
     pub in_effect: Duration,
     /// Limits the growth of a mediator's memory, in KiB.
@@ -77,7 +77,7 @@ pub struct Settings {
 
 /// How the mediators' idle connections to the upstream end after the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pooled {
+pub enum PoolEnd {
     /// They expire, which takes most of a minute.
     Expire,
     /// The upstream ends.
@@ -92,7 +92,7 @@ impl Settings {
             upstream,
             duration,
             per_second: 100.0,
-            pooled: Pooled::Expire,
+            pooled: PoolEnd::Expire,
             // The mediator looks at its files each second, and at once if the kernel reports a swap.
             in_effect: Duration::from_secs(2),
             most_growth: MOST_GROWTH,
@@ -104,7 +104,7 @@ impl Settings {
     pub fn short(upstream: PathBuf, mediator: PathBuf) -> Self {
         Self {
             per_second: 40.0,
-            pooled: Pooled::Closed,
+            pooled: PoolEnd::Closed,
             in_effect: Duration::from_secs(10),
             most_growth: MOST_GROWTH_COLD,
             ..Self::full(upstream, mediator, Duration::from_secs(20))
@@ -163,14 +163,14 @@ pub async fn run(settings: &Settings) -> Result<Report> {
     let (events, samples, ()) = tokio::try_join!(events.run(until), sampled, loaded)?;
     let took = begin.elapsed();
 
-    if settings.pooled == Pooled::Closed {
+    if settings.pooled == PoolEnd::Closed {
         upstream.kill()?;
     }
     let mut reports = Vec::new();
     for ((mediator, before), samples) in mediators.into_iter().zip(before).zip(samples) {
         reports.push(ended(mediator, before, &samples, &traffic, settings).await?);
     }
-    if settings.pooled == Pooled::Expire {
+    if settings.pooled == PoolEnd::Expire {
         upstream.kill()?;
     }
     check_events(&events, &findings);

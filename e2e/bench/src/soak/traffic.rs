@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::client::Client;
 use super::conditions::{Conditions, Span};
 use super::findings::Findings;
-use super::judge::{Recorded, Recording, Verdict, judge};
+use super::judge::{RecordedRequest, Recording, Verdict, judge};
 use super::kind::Kind;
 use super::mediator::Mediator;
 use super::record::Ledger;
@@ -95,7 +95,7 @@ impl Traffic {
         target: &Target,
         client: &mut Client,
         kind: Kind,
-    ) -> Result<(Verdict, Option<Recorded>)> {
+    ) -> Result<(Verdict, Option<RecordedRequest>)> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let begin = self.conditions.now();
         let is_numbered = Recording::of(kind) == Recording::Numbered;

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Output;
 
 use common::{run, text};
-use scripted::Scripted;
+use scripted::ScriptedServer;
 use serde_json::{Value, json};
 use toolcrib_e2e::packages;
 
@@ -141,7 +141,7 @@ fn changes_since_the_review_are_found_and_taken_over() {
 #[test]
 fn the_credential_of_a_server_is_used_and_not_shown() {
     let files = listing(&tools());
-    let http = Scripted::start(files.path(), Ipv4Addr::LOCALHOST.into());
+    let http = ScriptedServer::start(files.path(), Ipv4Addr::LOCALHOST.into());
     let origin = format!("http://127.0.0.1:{}", http.port);
     let url = format!("{origin}/fish/mcp");
     fs::write(files.path().join("token"), "otter-token\n").unwrap();
@@ -191,7 +191,7 @@ fn a_private_authority_is_trusted_if_it_is_named() {
     write("tls.key", own.signing_key.serialize_pem());
     write("other.crt", other.cert.pem());
     write("headers", "x-otter: otter-token".to_owned());
-    let server = Scripted::start(files.path(), Ipv4Addr::LOCALHOST.into());
+    let server = ScriptedServer::start(files.path(), Ipv4Addr::LOCALHOST.into());
     let url = format!("https://localhost:{}/session", server.port);
     let ask = |flags: &[&str]| {
         let base = ["surface", "discover", "fish", "--url", &url];
@@ -227,7 +227,7 @@ fn a_private_authority_is_trusted_if_it_is_named() {
 #[test]
 fn a_session_with_a_server_is_ended() {
     let files = listing(&tools());
-    let http = Scripted::start(files.path(), Ipv4Addr::LOCALHOST.into());
+    let http = ScriptedServer::start(files.path(), Ipv4Addr::LOCALHOST.into());
     let url = format!("http://127.0.0.1:{}/session", http.port);
     fs::write(files.path().join("token"), "otter-token\n").unwrap();
     let base = ["surface", "discover", "fish", "--url", &url];

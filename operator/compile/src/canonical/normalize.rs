@@ -28,7 +28,7 @@ pub enum NormalizeError {
 
 /// A normalized text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Normalized {
+pub struct NormalizedText {
     pub text: String,
     /// Numbers, as written, whose value changes in the API server's form.
     pub rewritten: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Normalized {
 
 /// Keys sorted, no needless space, numbers as the API server prints them: integers that
 /// fit 64 bits keep their digits, all others pass through a 64-bit float.
-pub fn normalize(text: &str) -> Result<Normalized, NormalizeError> {
+pub fn normalize(text: &str) -> Result<NormalizedText, NormalizeError> {
     Writer::rewrite(valid(text)?, Numbers::AsApiServer)
 }
 
@@ -67,7 +67,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn rewrite(text: &'a str, numbers: Numbers) -> Result<Normalized, NormalizeError> {
+    fn rewrite(text: &'a str, numbers: Numbers) -> Result<NormalizedText, NormalizeError> {
         let mut writer = Self {
             text,
             at: 0,
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
             rewritten: Vec::new(),
         };
         writer.value(0)?;
-        Ok(Normalized {
+        Ok(NormalizedText {
             text: writer.out,
             rewritten: writer.rewritten,
         })

@@ -18,7 +18,7 @@ use toolcrib_compile::ObjectRef;
 use toolcrib_crds::DecisionVerdict;
 use toolcrib_manifest::{ApprovalRef, Decision, LONGEST_REASON, OpenQuestion, Verdict};
 
-use crate::approvals::open::{Entry, Full, OpenQuestions, decrease};
+use crate::approvals::open::{Entry, OpenQuestions, QuestionLimit, decrease};
 use crate::approvals::plan::{CallAuthority, Protection, QuestionState, denial};
 use crate::approvals::reports::QuestionReports;
 use crate::approvals::requirements::AgentRequirements;
@@ -254,7 +254,7 @@ impl Approvals {
     }
 
     /// Counts a question as open before its ToolApproval is created, if it is within the limits.
-    pub fn reserve(&self, key: &ObjectRef, entry: Entry) -> Result<(), Full> {
+    pub fn reserve(&self, key: &ObjectRef, entry: Entry) -> Result<(), QuestionLimit> {
         let mut memory = self.memory.lock();
         memory.open.check(&entry)?;
         memory.open.insert(key.clone(), entry);

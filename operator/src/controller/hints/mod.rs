@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use toolcrib_compile::ObjectRef;
 
-pub use self::schedule::Due;
+pub use self::schedule::DueHint;
 use self::schedule::{Hint, Schedule};
 
 /// The agents whose pods get a hint.
@@ -45,7 +45,7 @@ impl Hints {
     }
 
     /// Waits for the next agent whose pods are due.
-    pub async fn next(&self) -> Due {
+    pub async fn next(&self) -> DueHint {
         loop {
             let (due, next) = {
                 let mut schedule = self.schedule.lock();

@@ -26,7 +26,7 @@ pub struct Hint {
 
 /// An agent whose pods are due for a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueHint {
     pub agent: ObjectRef,
     pub hint: Hint,
     /// Counts from 0.
@@ -68,7 +68,7 @@ impl Schedule {
     }
 
     /// Takes the agent that has been due for the longest time, and plans its next attempt.
-    pub fn take(&mut self, now: Instant) -> Option<Due> {
+    pub fn take(&mut self, now: Instant) -> Option<DueHint> {
         let (at, _) = self.times.first()?;
         if *at > now {
             return None;
@@ -80,7 +80,7 @@ impl Schedule {
             ..plan
         };
         self.insert(agent.clone(), next);
-        Some(Due {
+        Some(DueHint {
             agent,
             hint: plan.hint,
             attempt: plan.attempt,

@@ -27,15 +27,15 @@ pub fn notices(before: Option<&AgentStatus>, after: &AgentStatus) -> Vec<Notice>
     let mut notices = Vec::new();
     for (had, has, what, gained, lost) in [
         (
-            Listed::tools(before),
-            Listed::tools(after),
+            NameList::tools(before),
+            NameList::tools(after),
             "tools",
             "ToolsGained",
             "ToolsLost",
         ),
         (
-            Listed::feeds(before),
-            Listed::feeds(after),
+            NameList::feeds(before),
+            NameList::feeds(after),
             "feeds",
             "FeedsGained",
             "FeedsLost",
@@ -102,12 +102,12 @@ pub(super) fn recovered(before: &[Condition], after: &[Condition]) -> Option<Not
 }
 
 /// The tools or feeds of a status: the first names in their order, and the number of all.
-struct Listed<'a> {
+struct NameList<'a> {
     names: Vec<&'a str>,
     count: usize,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> NameList<'a> {
     fn tools(status: &'a AgentStatus) -> Self {
         let names = status.tools.iter().map(|tool| &*tool.name);
         Self::new(names, status.tool_count)

@@ -81,7 +81,7 @@ struct Check<'a> {
 
 /// The result for a call that may run.
 #[derive(Debug, Default)]
-struct Permitted {
+struct CallPermission {
     /// `None`: the tool has no rules.
     allowed_by: Option<AllowedBy>,
     /// Digests of the rules whose rates count the call.
@@ -324,7 +324,7 @@ impl AllowedCatalog {
         call: &ManagedCall,
         check: Check<'_>,
         now: Timestamp,
-    ) -> Result<Permitted, Denial> {
+    ) -> Result<CallPermission, Denial> {
         let name = || call.name().to_string();
         let settled = |asking: &[&Rule]| match (ApprovalNeed::of(tool, asking), check.approved) {
             (None, _) => Ok(()),
@@ -337,7 +337,7 @@ impl AllowedCatalog {
         };
         if tool.rules.is_empty() {
             settled(&[])?;
-            return Ok(Permitted::default());
+            return Ok(CallPermission::default());
         }
         let found = self.rules_met(tool, call, now);
         let RulesMet { met, audit, .. } = &found;
@@ -377,7 +377,7 @@ impl AllowedCatalog {
             true => permit(&vec![None; met.len()])?,
             false => check.rates.count(call.name(), met, now, permit)?,
         };
-        Ok(Permitted {
+        Ok(CallPermission {
             allowed_by: Some(allowed_by),
             counted,
         })

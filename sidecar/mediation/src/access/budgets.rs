@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq)]
-    enum Why {
+    enum RefusalReason {
         NotPermitted,
         Exhausted(BudgetPeriod),
     }
@@ -180,13 +180,17 @@ mod tests {
         counts: &BudgetCounts,
         budgets: &[Budget],
         now: Timestamp,
-        permission: Result<(), Why>,
-    ) -> Result<(), Why> {
-        let exhausted = |exhaustion: Exhaustion| Why::Exhausted(exhaustion.budget.per);
+        permission: Result<(), RefusalReason>,
+    ) -> Result<(), RefusalReason> {
+        let exhausted = |exhaustion: Exhaustion| RefusalReason::Exhausted(exhaustion.budget.per);
         counts.count_call(budgets, now, || permission, exhausted)
     }
 
-    fn call(counts: &BudgetCounts, budgets: &[Budget], now: Timestamp) -> Result<(), Why> {
+    fn call(
+        counts: &BudgetCounts,
+        budgets: &[Budget],
+        now: Timestamp,
+    ) -> Result<(), RefusalReason> {
         permit(counts, budgets, now, Ok(()))
     }
 
@@ -194,11 +198,11 @@ mod tests {
     fn a_call_needs_room_in_each_budget_and_counts_only_if_it_is_permitted() {
         let (counts, now) = (BudgetCounts::default(), at("2026-11-26T19:30:00Z"));
         let budgets = [calls(2, BudgetPeriod::Hour), calls(3, BudgetPeriod::Day)];
-        let refused = permit(&counts, &budgets, now, Err(Why::NotPermitted));
-        assert_eq!(refused, Err(Why::NotPermitted));
+        let refused = permit(&counts, &budgets, now, Err(RefusalReason::NotPermitted));
+        assert_eq!(refused, Err(RefusalReason::NotPermitted));
         assert_eq!(call(&counts, &budgets, now), Ok(()));
         assert_eq!(call(&counts, &budgets, now), Ok(()));
-        let hour = Err(Why::Exhausted(BudgetPeriod::Hour));
+        let hour = Err(RefusalReason::Exhausted(BudgetPeriod::Hour));
         assert_eq!(call(&counts, &budgets, now), hour);
         // Whatever the order of the budgets; tokens are counted apart.
         let reversed = [budgets[1], budgets[0]];
@@ -207,7 +211,7 @@ mod tests {
         let later = at("2026-11-26T20:00:00Z");
         assert_eq!(call(&counts, &budgets, later), Ok(()));
         // The day's budget lasts longer than the hour's.
-        let day = Err(Why::Exhausted(BudgetPeriod::Day));
+        let day = Err(RefusalReason::Exhausted(BudgetPeriod::Day));
         assert_eq!(
             call(&counts, &[budgets[1], calls(1, BudgetPeriod::Hour)], later),
             day
@@ -222,7 +226,10 @@ mod tests {
         let budgets = [calls(2, day), calls(5, day)];
         assert_eq!(call(&counts, &budgets, now), Ok(()));
         assert_eq!(call(&counts, &budgets, now), Ok(()));
-        assert_eq!(call(&counts, &budgets, now), Err(Why::Exhausted(day)));
+        assert_eq!(
+            call(&counts, &budgets, now),
+            Err(RefusalReason::Exhausted(day))
+        );
         let own = counts.own(&budgets[..1], now);
         assert_eq!(own, [used(day, "2026-11-26T00:00:00Z", 2)]);
     }
@@ -238,7 +245,10 @@ mod tests {
         counts.learn(&[used(day, today, 4)], now);
         counts.learn(&[], now);
         assert_eq!(call(&counts, &budgets, now), Ok(()));
-        assert_eq!(call(&counts, &budgets, now), Err(Why::Exhausted(day)));
+        assert_eq!(
+            call(&counts, &budgets, now),
+            Err(RefusalReason::Exhausted(day))
+        );
         // It is no count of this pod.
         assert_eq!(counts.own(&budgets, now), [used(day, today, 1)]);
         // Yesterday's and wrong reports change nothing.
@@ -255,7 +265,10 @@ mod tests {
         for _ in 0..6 {
             assert_eq!(call(&counts, &budgets, tomorrow), Ok(()));
         }
-        assert_eq!(call(&counts, &budgets, tomorrow), Err(Why::Exhausted(day)));
+        assert_eq!(
+            call(&counts, &budgets, tomorrow),
+            Err(RefusalReason::Exhausted(day))
+        );
     }
 
     #[test]
@@ -267,7 +280,7 @@ mod tests {
         assert_eq!(call(&counts, &budgets, now), Ok(()));
         assert_eq!(
             call(&counts, &budgets, now),
-            Err(Why::Exhausted(BudgetPeriod::Day))
+            Err(RefusalReason::Exhausted(BudgetPeriod::Day))
         );
     }
 

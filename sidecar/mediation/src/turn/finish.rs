@@ -11,7 +11,7 @@ use crate::codes::{ResultCode, RunnerCode, RunnerError};
 
 /// Whether the answer adds anything to the text that hidden rounds have streamed.
 #[derive(Clone, Copy)]
-enum Adds {
+enum Addition {
     Words,
     Nothing,
 }
@@ -19,10 +19,10 @@ enum Adds {
 impl Turn {
     /// Sends the reply to the runner.
     pub(super) fn answer(&mut self, reply: &Reply) -> Vec<Effect> {
-        self.answer_with(reply, Adds::Words)
+        self.answer_with(reply, Addition::Words)
     }
 
-    fn answer_with(&mut self, reply: &Reply, adds: Adds) -> Vec<Effect> {
+    fn answer_with(&mut self, reply: &Reply, adds: Addition) -> Vec<Effect> {
         // With a single model call, its usage is the sum already.
         let usage = (self.model_calls > 1).then_some(self.usage);
         let answered = match &mut self.live {
@@ -64,14 +64,14 @@ impl Turn {
             Some(live) if !live.has_sent_hidden() => live.push_whole(&self.request, &empty),
             Some(_) | None => Ok(String::new()),
         };
-        self.emit_then(heard, |turn| turn.answer_with(&empty, Adds::Nothing))
+        self.emit_then(heard, |turn| turn.answer_with(&empty, Addition::Nothing))
     }
 
     /// The hidden rounds, keyed by the answer as the runner has it.
     fn remembered(
         &mut self,
         reply: &Reply,
-        adds: Adds,
+        adds: Addition,
     ) -> Result<Option<HiddenRounds>, DialectError> {
         let items = std::mem::take(&mut self.hidden);
         if items.is_empty() {
@@ -84,8 +84,8 @@ impl Turn {
             Some(live) => {
                 let said = stored_items(&self.request, &live.answer()?)?;
                 let reply = match adds {
-                    Adds::Words => stored,
-                    Adds::Nothing => Vec::new(),
+                    Addition::Words => stored,
+                    Addition::Nothing => Vec::new(),
                 };
                 HiddenRounds::of(&self.request, items, &said, Some(reply), point)
             }
@@ -96,7 +96,7 @@ impl Turn {
     fn continuation(
         &self,
         reply: &Reply,
-        adds: Adds,
+        adds: Addition,
     ) -> Result<Option<ContinuationPoint>, DialectError> {
         if !self.request.can_be_continued() {
             return Ok(None);
@@ -109,11 +109,11 @@ impl Turn {
             return Ok(None);
         };
         let (previous, items) = match adds {
-            Adds::Words if shown == last => return Ok(None),
-            Adds::Words => (Some(last), Vec::new()),
+            Addition::Words if shown == last => return Ok(None),
+            Addition::Words => (Some(last), Vec::new()),
             // The provider has the last calls without their results, so it continues after the
             // response before the turn, and gets all items of the turn again.
-            Adds::Nothing => {
+            Addition::Nothing => {
                 let previous = match &self.edits.previous {
                     PreviousResponse::Keep => self.request.previous_response(),
                     PreviousResponse::Set(id) => Some(id.clone()),

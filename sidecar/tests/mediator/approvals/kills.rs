@@ -13,7 +13,7 @@ use crate::support::{Answer, Files, Operator, Wire, until, within};
 
 const WIRE: Wire = Wire::CHAT;
 
-type Running = JoinHandle<reqwest::Result<reqwest::Response>>;
+type RunningRequest = JoinHandle<reqwest::Result<reqwest::Response>>;
 
 async fn start(operator: &Operator) -> Mediator {
     let edit = |files: &mut Files| {
@@ -24,14 +24,14 @@ async fn start(operator: &Operator) -> Mediator {
 }
 
 /// The runner sends a request, and the model makes the order.
-fn orders(mediator: &Mediator) -> Running {
+fn orders(mediator: &Mediator) -> RunningRequest {
     let call = WIRE.calls(&[("c1", "desk__order", ORDER)]);
     mediator.model.will(Answer::json(call));
     tokio::spawn(mediator.request(&WIRE.chat()).send())
 }
 
 /// Kills the process and starts it again.
-async fn kill(mediator: &mut Mediator, operator: &Operator, running: Running) {
+async fn kill(mediator: &mut Mediator, operator: &Operator, running: RunningRequest) {
     mediator.signal(Signal::KILL);
     mediator.ended().await;
     within("the runner's error", running)

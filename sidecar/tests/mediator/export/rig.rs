@@ -9,7 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use toolcrib_record::{LinkKind, Verifier, short_form};
 use toolcrib_sidecar::config::CurrentConfig;
-use toolcrib_sidecar::export::{Arguments, Backlog, Exporter, Pace, Settings, Shared};
+use toolcrib_sidecar::export::{Arguments, Backlog, ExportContext, Exporter, Pace, Settings};
 use toolcrib_sidecar::history::{History, PodIdentity, RotationGate, StdoutBodies, TurnLines};
 use toolcrib_sidecar::metrics::{Metrics, State};
 use toolcrib_sidecar::outbound::resolver::Resolver;
@@ -60,7 +60,7 @@ impl Rig {
     fn export_from(&mut self, backlog: Backlog) {
         let current: Arc<CurrentConfig> = Arc::default();
         let resolver = Resolver::of_files(current.clone(), LocalNames::Allowed);
-        let shared = Shared {
+        let shared = ExportContext {
             current,
             metrics: self.metrics.clone(),
             outbound: Arc::new(Outbound::new(LocalNames::Allowed, resolver)),

@@ -27,7 +27,7 @@ const CLIENTS: usize = 8;
 
 /// What the model and the service saw.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     /// Numbers the calls that the model makes.
     next: AtomicU64,
     /// The calls that reached the service.
@@ -36,7 +36,7 @@ struct Seen {
     requests: watch::Sender<u64>,
 }
 
-async fn model(State(seen): State<Arc<Seen>>, body: Bytes) -> String {
+async fn model(State(seen): State<Arc<Observations>>, body: Bytes) -> String {
     let body: Value = serde_json::from_slice(&body).unwrap();
     seen.requests.send_modify(|requests| *requests += 1);
     let last = body["messages"].as_array().unwrap().last().unwrap();
@@ -49,7 +49,10 @@ async fn model(State(seen): State<Arc<Seen>>, body: Bytes) -> String {
     calls(&[("c1", "desk__quote", &one), ("c2", "desk__quote", &two)]).to_string()
 }
 
-async fn quote(State(seen): State<Arc<Seen>>, UrlPath(symbol): UrlPath<String>) -> &'static str {
+async fn quote(
+    State(seen): State<Arc<Observations>>,
+    UrlPath(symbol): UrlPath<String>,
+) -> &'static str {
     seen.executed.lock().unwrap().insert(symbol);
     seen.requests.send_modify(|requests| *requests += 1);
     "{}"
@@ -89,7 +92,7 @@ fn requests_before(kill: u64) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mediator_that_is_killed_under_load_loses_no_call_of_its_record() {
     let kills = std::env::var("TOOLCRIB_KILLS").map_or(10, |it| it.parse().unwrap());
-    let seen = Arc::<Seen>::default();
+    let seen = Arc::<Observations>::default();
     let model = Router::new().fallback(post(model));
     let model = TestServer::start(model.with_state(seen.clone())).await;
     let quotes = Router::new().route("/quotes/{symbol}", get(quote));

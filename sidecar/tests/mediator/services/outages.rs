@@ -211,7 +211,7 @@ fn without_port(text: &str, outage: &Outage) -> String {
 }
 
 /// Waits until a request has its line in the log and in the record.
-async fn recorded(mediator: &Mediator, before: &Before) -> Value {
+async fn recorded(mediator: &Mediator, before: &RecordMark) -> Value {
     until("the log's line", || {
         let log = mediator.log();
         let ended = |line: &Value| line["message"] == "request";
@@ -225,14 +225,14 @@ async fn recorded(mediator: &Mediator, before: &Before) -> Value {
 }
 
 /// Number of lines before a request.
-struct Before {
+struct RecordMark {
     log: usize,
     turns: usize,
 }
 
-impl Before {
-    fn of(mediator: &Mediator) -> Before {
-        Before {
+impl RecordMark {
+    fn of(mediator: &Mediator) -> RecordMark {
+        RecordMark {
             log: mediator.log().len(),
             turns: mediator.turns().len(),
         }
@@ -251,7 +251,7 @@ async fn of_issuer(mediator: &Mediator, outage: &Outage) -> String {
 
 async fn of_tool(mediator: &Mediator, outage: &Outage, role: &str, surface: &str) -> String {
     let wire = Wire::CHAT;
-    let before = Before::of(mediator);
+    let before = RecordMark::of(mediator);
     let tool = format!("{surface}__quote");
     let call = wire.will_call(&[("c1", &tool, r#"{"symbol":"OTR"}"#)]);
     mediator.model.will(call);
@@ -272,7 +272,7 @@ async fn of_tool(mediator: &Mediator, outage: &Outage, role: &str, surface: &str
 }
 
 async fn of_provider(mediator: &Mediator, outage: &Outage) -> String {
-    let before = Before::of(mediator);
+    let before = RecordMark::of(mediator);
     let mut body = Wire::CHAT.chat();
     body["model"] = json!(format!("{}/otter-1", outage.name));
     let response = within("an answer", mediator.request(&body).send()).await;

@@ -18,21 +18,21 @@ use tokio::sync::watch;
 use super::{Files, TestServer, Wire, World, until};
 
 pub struct Operator {
-    shared: Arc<Shared>,
+    shared: Arc<LinkServer>,
     server: TestServer,
     ca: String,
     token: NamedTempFile,
 }
 
-struct Shared {
+struct LinkServer {
     token: String,
     /// Counts the changes of the answer; the `seq` of the link.
     version: watch::Sender<u64>,
-    said: Mutex<Said>,
+    said: Mutex<LinkScript>,
 }
 
 #[derive(Default)]
-struct Said {
+struct LinkScript {
     reports: Vec<Value>,
     questions: Vec<Value>,
     decisions: Vec<Value>,
@@ -49,7 +49,7 @@ impl Operator {
         let token = format!("e30.{}.c2ln", BASE64_URL_SAFE_NO_PAD.encode(claims));
         let file = NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &token).unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkServer {
             token,
             version: watch::Sender::new(1),
             said: Mutex::default(),
@@ -183,7 +183,7 @@ pub fn decision(question: &Value, verdict: &str) -> Value {
         "approval": approval(question), "decided_by": ["ada"], "reason": "too many"})
 }
 
-async fn link(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: String) -> Response {
+async fn link(State(shared): State<Arc<LinkServer>>, headers: HeaderMap, body: String) -> Response {
     if let Some(refused) = refused(&shared, &headers) {
         return refused;
     }
@@ -201,7 +201,11 @@ async fn link(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Strin
     answer.to_string().into_response()
 }
 
-async fn question(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: String) -> Response {
+async fn question(
+    State(shared): State<Arc<LinkServer>>,
+    headers: HeaderMap,
+    body: String,
+) -> Response {
     if let Some(refused) = refused(&shared, &headers) {
         return refused;
     }
@@ -221,7 +225,7 @@ async fn question(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: S
     answer.to_string().into_response()
 }
 
-fn refused(shared: &Shared, headers: &HeaderMap) -> Option<Response> {
+fn refused(shared: &LinkServer, headers: &HeaderMap) -> Option<Response> {
     let sent = headers.get("authorization")?.to_str().unwrap();
     let is_valid = sent == format!("Bearer {}", shared.token);
     (!is_valid).then(|| StatusCode::UNAUTHORIZED.into_response())

@@ -101,7 +101,7 @@ impl Raw {
                     seen.push(Vec::new());
                     seen.len() - 1
                 };
-                let one = One {
+                let one = RawConnection {
                     seen: seen.clone(),
                     number,
                     script: script.clone(),
@@ -144,13 +144,13 @@ impl Drop for Raw {
     }
 }
 
-struct One {
+struct RawConnection {
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
     number: usize,
     script: Arc<Mutex<std::vec::IntoIter<RawAnswer>>>,
 }
 
-impl One {
+impl RawConnection {
     async fn serve(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         let mut request = Vec::new();
         let mut buffer = [0; 4096];

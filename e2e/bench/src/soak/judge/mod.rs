@@ -15,7 +15,7 @@ const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// The line of the record of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedRequest {
     pub http_status: u16,
     pub error: Option<String>,
     pub calls: Vec<RecordedCall>,
@@ -66,7 +66,12 @@ impl Recording {
 }
 
 /// `recorded`: `None` if the requests of the kind have no line with their number.
-pub fn judge(kind: Kind, span: Span, answer: &Answer, recorded: Option<&Recorded>) -> Verdict {
+pub fn judge(
+    kind: Kind,
+    span: Span,
+    answer: &Answer,
+    recorded: Option<&RecordedRequest>,
+) -> Verdict {
     let Some(recorded) = recorded else {
         return match (kind, answer) {
             // There is nobody to answer.
@@ -143,7 +148,7 @@ fn calls_are_right(kind: Kind, grant: Grant, calls: &[RecordedCall]) -> bool {
 
 /// Judges a request during which the upstream was down at some time. It may have been answered
 /// before or after.
-fn beside_a_kill(kind: Kind, answer: &Answer, recorded: &Recorded) -> Verdict {
+fn beside_a_kill(kind: Kind, answer: &Answer, recorded: &RecordedRequest) -> Verdict {
     let error = recorded.error.as_deref();
     let of_client = matches!(kind, Kind::CanceledStream | Kind::HungUp);
     match answer {
@@ -191,7 +196,7 @@ fn refused(answer: &Answer, status: u16, code: &str) -> Verdict {
     Verdict::Unexpected(format!("instead of {status} {code}: {}", shown(answer)))
 }
 
-fn one_of(recorded: &Recorded, ends: &[(u16, Option<&str>)]) -> Verdict {
+fn one_of(recorded: &RecordedRequest, ends: &[(u16, Option<&str>)]) -> Verdict {
     let end = (recorded.http_status, recorded.error.as_deref());
     match ends.contains(&end) {
         true => Verdict::Expected,
@@ -199,7 +204,7 @@ fn one_of(recorded: &Recorded, ends: &[(u16, Option<&str>)]) -> Verdict {
     }
 }
 
-fn unexpected(what: &str, answer: &Answer, recorded: &Recorded) -> Verdict {
+fn unexpected(what: &str, answer: &Answer, recorded: &RecordedRequest) -> Verdict {
     Verdict::Unexpected(format!(
         "{what}: {}; in the record: {} {:?}, calls {:?}",
         shown(answer),

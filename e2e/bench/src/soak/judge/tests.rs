@@ -12,12 +12,16 @@ fn failed(status: u16, code: &str) -> Answer {
     whole(status, &format!(r#"{{"error":{{"code":"{code}"}}}}"#))
 }
 
-fn recorded(http_status: u16, error: Option<&str>, calls: &[(bool, Option<&str>)]) -> Recorded {
+fn recorded(
+    http_status: u16,
+    error: Option<&str>,
+    calls: &[(bool, Option<&str>)],
+) -> RecordedRequest {
     let call = |&(executed, code): &(bool, Option<&str>)| RecordedCall {
         executed,
         code: code.map(str::to_owned),
     };
-    Recorded {
+    RecordedRequest {
         http_status,
         error: error.map(str::to_owned),
         calls: calls.iter().map(call).collect(),
@@ -46,7 +50,13 @@ fn beside_kill() -> Span {
     }
 }
 
-fn check(kind: Kind, span: Span, answer: &Answer, record: Recorded, expected: Option<Verdict>) {
+fn check(
+    kind: Kind,
+    span: Span,
+    answer: &Answer,
+    record: RecordedRequest,
+    expected: Option<Verdict>,
+) {
     let verdict = judge(kind, span, answer, Some(&record));
     match expected {
         Some(expected) => assert_eq!(verdict, expected, "{kind:?} {record:?}"),

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use toolcrib_record::{Digest, Head, Line, LinkKind, TurnLine, UnreadLine, short_form};
 
 use super::findings::Findings;
-use super::judge::{Recorded, RecordedCall};
+use super::judge::{RecordedCall, RecordedRequest};
 use super::kind::number_of;
 
 /// Time for which an ended request is remembered: calls that the service reports late are still
@@ -40,7 +40,7 @@ struct State {
 
 #[derive(Debug)]
 struct Request {
-    recorded: Option<oneshot::Sender<Recorded>>,
+    recorded: Option<oneshot::Sender<RecordedRequest>>,
     /// Rounds whose call has an intent line, a bit for each.
     intents: u32,
     /// Rounds whose call the service got.
@@ -69,7 +69,7 @@ impl Ledger {
     }
 
     /// Announces a request. The receiver gets its line.
-    pub fn announce(&self, number: u64) -> oneshot::Receiver<Recorded> {
+    pub fn announce(&self, number: u64) -> oneshot::Receiver<RecordedRequest> {
         let (recorded, line) = oneshot::channel();
         let mut state = self.state();
         state.counts.announced += 1;
@@ -181,7 +181,7 @@ impl Ledger {
             executed: call.executed,
             code: call.error_code(),
         });
-        let line = Recorded {
+        let line = RecordedRequest {
             http_status: turn.http_status,
             error: turn.error.as_deref().map(str::to_owned),
             calls: calls.collect(),

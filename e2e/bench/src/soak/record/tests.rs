@@ -4,12 +4,12 @@ use toolcrib_record::Chain;
 use super::*;
 
 /// A ledger, and the chain of a mediator that writes to it.
-struct Written {
+struct TestLedger {
     ledger: Ledger,
     chain: Chain,
 }
 
-impl Written {
+impl TestLedger {
     fn new() -> Self {
         Self {
             ledger: Ledger::new(Arc::default()),
@@ -67,7 +67,7 @@ impl Written {
 }
 
 #[track_caller]
-fn check(written: Written, finding: Option<&str>) {
+fn check(written: TestLedger, finding: Option<&str>) {
     let found = written.found();
     match finding {
         None => assert_eq!(found, [""; 0]),
@@ -80,7 +80,7 @@ fn check(written: Written, finding: Option<&str>) {
 
 #[test]
 fn a_request_with_its_call_and_its_lines_is_fine() {
-    let mut written = Written::new();
+    let mut written = TestLedger::new();
     let mut line = written.ledger.announce(17);
     written.intent(17);
     written.ledger.called("reed-17-0");
@@ -91,14 +91,14 @@ fn a_request_with_its_call_and_its_lines_is_fine() {
 
 #[test]
 fn a_request_without_a_line_is_found() {
-    let written = Written::new();
+    let written = TestLedger::new();
     drop(written.ledger.announce(17));
     check(written, Some("1 requests without a line; the first is 17"));
 }
 
 #[test]
 fn a_second_line_of_a_request_is_found() {
-    let mut written = Written::new();
+    let mut written = TestLedger::new();
     let _line = written.ledger.announce(17);
     written.turn(17, false);
     written.turn(17, false);
@@ -107,14 +107,14 @@ fn a_second_line_of_a_request_is_found() {
 
 #[test]
 fn a_line_of_another_request_is_found() {
-    let mut written = Written::new();
+    let mut written = TestLedger::new();
     written.turn(17, false);
     check(written, Some("a request that was not sent"));
 }
 
 #[test]
 fn an_executed_call_without_an_intent_is_found() {
-    let mut written = Written::new();
+    let mut written = TestLedger::new();
     let _line = written.ledger.announce(17);
     written.turn(17, true);
     check(written, Some("rounds 1 attempted, 0 with an intent"));
@@ -130,7 +130,7 @@ fn an_intent_without_its_call_is_found_unless_the_connection_failed() {
         ),
         (json!({"executed": false, "connection": refused}), None),
     ] {
-        let mut written = Written::new();
+        let mut written = TestLedger::new();
         let _line = written.ledger.announce(17);
         written.intent(17);
         written.turn_with(17, call);
@@ -140,19 +140,19 @@ fn an_intent_without_its_call_is_found_unless_the_connection_failed() {
 
 #[test]
 fn a_call_that_only_the_service_knows_is_found() {
-    let mut written = Written::new();
+    let mut written = TestLedger::new();
     let _line = written.ledger.announce(17);
     written.turn(17, false);
     written.ledger.called("reed-17-0");
     check(written, Some("the service got 1, of which 0 are recorded"));
-    let written = Written::new();
+    let written = TestLedger::new();
     written.ledger.called("reed-18-0");
     check(written, Some("of a request without a record"));
 }
 
 #[test]
 fn a_missing_line_breaks_the_chain() {
-    let mut written = Written::new();
+    let mut written = TestLedger::new();
     let _line = written.ledger.announce(17);
     let mut lost = br#"{"kind":"start"}"#.to_vec();
     let sealed = written.chain.seal(&mut lost);
@@ -163,7 +163,7 @@ fn a_missing_line_breaks_the_chain() {
 
 #[test]
 fn a_gap_is_found() {
-    let written = Written::new();
+    let written = TestLedger::new();
     written.ledger.line(br#"{"kind":"gap","lines":3}"#);
     let found = written.found();
     assert!(

@@ -25,7 +25,7 @@ pub use file::File;
 use finding::Cause;
 pub use finding::{Finding, Findings, Weight};
 pub use names::dns_label;
-pub use pod::{At, PodFile};
+pub use pod::{LineValue, PodFile};
 pub use providers::KnownProvider;
 pub use translate::namespace;
 pub use variables::{Values, dotenv};
@@ -79,7 +79,7 @@ pub fn read(text: &str) -> Result<PodImport, YamlError> {
 
 impl PodImport {
     /// Returns the services' names, each with the path of its descriptor's file, as written.
-    pub fn described(&self) -> impl Iterator<Item = (&str, Option<&At<String>>)> {
+    pub fn described(&self) -> impl Iterator<Item = (&str, Option<&LineValue<String>>)> {
         let services = self.pod.services.iter();
         services.map(|service| (service.name.value.as_str(), service.describe_file.as_ref()))
     }

@@ -9,7 +9,7 @@ use crate::print::Document;
 
 use super::SecretValues;
 use super::finding::Findings;
-use super::pod::At;
+use super::pod::LineValue;
 use super::variables::{Template, Values};
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub struct Secrets(BTreeMap<String, Entry>);
 struct Entry {
     /// The host to which mediators may send it. `None`: no mediator gets it.
     host: Option<String>,
-    keys: BTreeMap<String, At<Template>>,
+    keys: BTreeMap<String, LineValue<Template>>,
 }
 
 impl Secrets {
@@ -30,18 +30,18 @@ impl Secrets {
         secret: &str,
         host: &str,
         key: &str,
-        value: Option<&At<Template>>,
+        value: Option<&LineValue<Template>>,
     ) {
         let entry = self.0.entry(secret.to_owned()).or_default();
         entry.host = Some(host.to_owned());
         let value = value
             .cloned()
-            .unwrap_or_else(|| At::new(0, Template::variable(&variable_name(secret, key))));
+            .unwrap_or_else(|| LineValue::new(0, Template::variable(&variable_name(secret, key))));
         entry.keys.entry(key.to_owned()).or_insert(value);
     }
 
     /// Adds a value that a container reads from its environment.
-    pub fn environment(&mut self, secret: &str, key: &str, value: &At<Template>) {
+    pub fn environment(&mut self, secret: &str, key: &str, value: &LineValue<Template>) {
         let entry = self.0.entry(secret.to_owned()).or_default();
         entry.keys.entry(key.to_owned()).or_insert(value.clone());
     }
@@ -89,7 +89,7 @@ impl Secrets {
 }
 
 fn text(
-    template: &At<Template>,
+    template: &LineValue<Template>,
     secret: &str,
     values: &Values,
     wanted: SecretValues,

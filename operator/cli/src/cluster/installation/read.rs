@@ -113,7 +113,7 @@ async fn facts(client: &Client, scope: Scope, operator: &str, server: String) ->
 }
 
 /// The objects of the chart that have one name each.
-struct Installed {
+struct ChartObjects {
     lease: Object<Lease>,
     mutating_webhooks: Object<MutatingWebhookConfiguration>,
     validating_webhooks: Object<ValidatingWebhookConfiguration>,
@@ -123,7 +123,7 @@ struct Installed {
     agent_role_binding: Object<ClusterRoleBinding>,
 }
 
-async fn installed(client: &Client, release: &Release) -> Installed {
+async fn installed(client: &Client, release: &Release) -> ChartObjects {
     let here = Some(&*release.namespace);
     let scope = Scope::of(Some(release.namespace.clone()));
     let agent_role = release.agent_role();
@@ -136,7 +136,7 @@ async fn installed(client: &Client, release: &Release) -> Installed {
         get(client, None, &agent_role),
         get(client, None, &agent_role),
     );
-    Installed {
+    ChartObjects {
         lease,
         mutating_webhooks,
         validating_webhooks,

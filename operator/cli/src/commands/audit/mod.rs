@@ -20,7 +20,7 @@ use self::columns::{
     CSV_CALL, HEADER, aligned, call_row, csv_call, csv_cell, csv_request, escaped, request_row,
 };
 use self::summary::{Summary, TOOL_HEADER};
-use self::unknown::NamesSeen;
+use self::unknown::SeenNames;
 use crate::args::{AuditOutput, AuditQuery};
 use crate::failure::Failure;
 use crate::record::{self, Call, Entry, FailedConnection, Outcome, Request};
@@ -62,7 +62,7 @@ struct Report<'q> {
     has_header: bool,
     widths: Vec<usize>,
     summary: Summary,
-    names: NamesSeen,
+    names: SeenNames,
     /// Why connections in the rows failed.
     causes: BTreeSet<ConnectionCause>,
     /// The first failure to print.
@@ -78,7 +78,7 @@ impl<'q> Report<'q> {
             has_header: false,
             widths: Vec::new(),
             summary: Summary::default(),
-            names: NamesSeen::new(query),
+            names: SeenNames::new(query),
             causes: BTreeSet::new(),
             failed: None,
             out: std::io::BufWriter::new(std::io::stdout()),

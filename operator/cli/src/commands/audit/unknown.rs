@@ -15,7 +15,7 @@ use crate::record::Call;
 const MAX_NAMES: usize = 200;
 
 /// The tools and grants in the record, kept for the filters of a query.
-pub(super) struct NamesSeen {
+pub(super) struct SeenNames {
     tools: Option<BTreeSet<String>>,
     grants: Option<BTreeSet<String>>,
     agents: Option<BTreeSet<String>>,
@@ -23,7 +23,7 @@ pub(super) struct NamesSeen {
     is_any_wanted: bool,
 }
 
-impl NamesSeen {
+impl SeenNames {
     pub fn new(query: &AuditQuery) -> Self {
         Self {
             tools: query.tool.as_ref().map(|_| BTreeSet::new()),
@@ -66,7 +66,7 @@ impl NamesSeen {
     }
 }
 
-impl NamesSeen {
+impl SeenNames {
     fn print_note_of_agent(&self, agent: Option<&str>, namespace: Option<&str>) {
         let of = agent.map_or_else(String::new, |agent| format!(" of agent {agent}"));
         let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));

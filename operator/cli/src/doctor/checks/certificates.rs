@@ -15,12 +15,12 @@ const SPARE: SignedDuration = SignedDuration::from_hours(20 * 24);
 /// The dates that the controller writes beside the certificates.
 #[derive(Default, Deserialize)]
 struct Dates {
-    webhook: Option<Serving>,
-    link: Option<Serving>,
+    webhook: Option<CertificateEnd>,
+    link: Option<CertificateEnd>,
 }
 
 #[derive(Deserialize)]
-struct Serving {
+struct CertificateEnd {
     not_after: Timestamp,
 }
 
@@ -121,7 +121,7 @@ fn served(facts: &Facts, findings: &mut Findings) -> Option<Timestamp> {
     };
     let mut ends = Vec::new();
     for (what, serving) in [("webhook", dates.webhook), ("link", dates.link)] {
-        let Some(Serving { not_after }) = serving else {
+        let Some(CertificateEnd { not_after }) = serving else {
             findings.error(
                 format!("Secret {namespace}/{name} has no certificate of the {what}"),
                 renewal(facts),
@@ -164,7 +164,7 @@ mod tests {
         };
         let text = serde_json::to_string(&stored).unwrap();
         let dates: Dates = serde_json::from_str(&text).unwrap();
-        let second = |it: Option<Serving>| it.map(|it| it.not_after.as_second());
+        let second = |it: Option<CertificateEnd>| it.map(|it| it.not_after.as_second());
         assert_eq!(
             (second(dates.webhook), second(dates.link)),
             (Some(7), Some(8))

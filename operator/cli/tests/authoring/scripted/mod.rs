@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-pub struct Scripted {
+pub struct ScriptedServer {
     process: Child,
     pub port: u16,
 }
 
-impl Scripted {
+impl ScriptedServer {
     /// Starts the server on a free port of this address, with the tools of the folder's
     /// `tools.json`.
     pub fn start(files: &Path, address: IpAddr) -> Self {
@@ -29,7 +29,7 @@ impl Scripted {
     }
 }
 
-impl Drop for Scripted {
+impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.process.kill().ok();
         self.process.wait().ok();

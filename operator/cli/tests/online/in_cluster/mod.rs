@@ -17,7 +17,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::scripted::Scripted;
+use super::scripted::ScriptedServer;
 use super::{DEADLINE, POLL, client, define, kubeconfig, label, toolcrib};
 
 const NAMESPACE: &str = "listed";
@@ -156,7 +156,7 @@ async fn tools_are_listed_through_the_api_server_and_written() {
     list(&tools()).unwrap();
     fs::write(files.path().join("headers"), "X-Otter: otter-token\n").unwrap();
     let address = our_address();
-    let mut server = Scripted::start(files.path(), address);
+    let mut server = ScriptedServer::start(files.path(), address);
     let proxy = json!({"apiGroups": [""], "resources": ["services/proxy"], "resourceNames": ["carp:8080"], "verbs": ["create"]});
     let surfaces = |verbs: &[&str]| json!({"apiGroups": ["toolcrib.dev"], "resources": ["surfaces"], "resourceNames": ["fish"], "verbs": verbs});
     user(&client, "reader", json!([surfaces(&["get"]), proxy])).await;
@@ -232,7 +232,7 @@ async fn tools_are_listed_through_the_api_server_and_written() {
     let mut fewer = tools();
     fewer.as_array_mut().unwrap().remove(0);
     list(&fewer).unwrap();
-    server = Scripted::start(files.path(), address);
+    server = ScriptedServer::start(files.path(), address);
     service(&client, address, server.port).await;
     let lost = eventually(|| write(&[]), |it| errors(it).contains("say --yes"));
     failed(&lost, 1, "removed: dive");

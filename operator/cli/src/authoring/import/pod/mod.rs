@@ -14,12 +14,12 @@ use super::variables::Template;
 
 /// A value and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct At<T> {
+pub struct LineValue<T> {
     pub line: usize,
     pub value: T,
 }
 
-impl<T> At<T> {
+impl<T> LineValue<T> {
     pub fn new(line: usize, value: T) -> Self {
         Self { line, value }
     }
@@ -27,7 +27,7 @@ impl<T> At<T> {
 
 #[derive(Clone, Debug, Default)]
 pub struct PodFile {
-    pub name: Option<At<String>>,
+    pub name: Option<LineValue<String>>,
     /// The `*-defaults` of the file, in the form of an agent's own requests.
     pub defaults: RequestLists,
     pub services: Vec<Service>,
@@ -35,16 +35,16 @@ pub struct PodFile {
 
 #[derive(Clone, Debug)]
 pub struct Service {
-    pub name: At<String>,
-    pub image: Option<At<Template>>,
+    pub name: LineValue<String>,
+    pub image: Option<LineValue<Template>>,
     pub entrypoint: Option<Vec<Template>>,
     pub command: Option<Vec<Template>>,
-    pub environment: Vec<(String, At<Template>)>,
+    pub environment: Vec<(String, LineValue<Template>)>,
     /// Container ports, from `expose`, then `ports`.
-    pub ports: Vec<At<u16>>,
-    pub user: Option<At<String>>,
-    pub describe_file: Option<At<String>>,
-    pub mcp_stdio: Option<At<Vec<String>>>,
+    pub ports: Vec<LineValue<u16>>,
+    pub user: Option<LineValue<String>>,
+    pub describe_file: Option<LineValue<String>>,
+    pub mcp_stdio: Option<LineValue<Vec<String>>>,
     /// `None`: the service is not an agent.
     pub agent: Option<AgentBlock>,
 }
@@ -53,21 +53,21 @@ pub struct Service {
 #[derive(Clone, Debug)]
 pub struct AgentBlock {
     pub line: usize,
-    pub contract: Option<At<String>>,
-    pub replicas: Option<At<u16>>,
+    pub contract: Option<LineValue<String>>,
+    pub replicas: Option<LineValue<u16>>,
     pub requests: RequestLists,
 }
 
 /// The requests of one agent, or the defaults of the file. `None`: not declared.
 #[derive(Clone, Debug, Default)]
 pub struct RequestLists {
-    pub cllama: Option<At<Vec<String>>>,
-    pub cllama_env: Vec<(String, At<Template>)>,
-    pub surfaces: Option<Vec<Entry<At<Reach>>>>,
-    pub tools: Option<Vec<Entry<At<ToolRequest>>>>,
-    pub feeds: Option<Vec<Entry<At<FeedRequest>>>>,
-    pub skills: Option<Vec<Entry<At<String>>>>,
-    pub models: Option<At<Models>>,
+    pub cllama: Option<LineValue<Vec<String>>>,
+    pub cllama_env: Vec<(String, LineValue<Template>)>,
+    pub surfaces: Option<Vec<Entry<LineValue<Reach>>>>,
+    pub tools: Option<Vec<Entry<LineValue<ToolRequest>>>>,
+    pub feeds: Option<Vec<Entry<LineValue<FeedRequest>>>>,
+    pub skills: Option<Vec<Entry<LineValue<String>>>>,
+    pub models: Option<LineValue<Models>>,
     pub policy: Option<ToolPolicy>,
 }
 

@@ -7,14 +7,14 @@ use serde_json::json;
 use super::Translation;
 use super::requests::AgentRequest;
 use crate::authoring::import::finding::{Cause, Weight};
-use crate::authoring::import::pod::{At, Models};
+use crate::authoring::import::pod::{LineValue, Models};
 use crate::authoring::import::providers::KnownProvider;
 use crate::authoring::import::variables::Template;
 use crate::print::Document;
 
 impl Translation<'_> {
     pub(super) fn providers(&mut self, requests: &[AgentRequest<'_>]) -> Vec<Document> {
-        let mut wanted: BTreeMap<KnownProvider, Option<At<Template>>> = BTreeMap::new();
+        let mut wanted: BTreeMap<KnownProvider, Option<LineValue<Template>>> = BTreeMap::new();
         let pod = self.pod;
         let env = requests
             .iter()

@@ -7,7 +7,7 @@ use super::{Lines, Translation};
 use crate::authoring::import::finding::{Cause, Findings};
 use crate::authoring::import::names::dns_label;
 use crate::authoring::import::pod::{
-    Allow, At, Entry, FeedRequest, Models, Reach, Service, ToolPolicy, ToolRequest, spread,
+    Allow, Entry, FeedRequest, LineValue, Models, Reach, Service, ToolPolicy, ToolRequest, spread,
 };
 
 /// The requests of one agent with defaults applied, and with Kubernetes' names.
@@ -15,8 +15,8 @@ pub(in crate::authoring::import) struct AgentRequest<'a> {
     pub name: String,
     pub service: &'a Service,
     pub line: usize,
-    pub contract: Option<&'a At<String>>,
-    pub skills: Vec<At<String>>,
+    pub contract: Option<&'a LineValue<String>>,
+    pub skills: Vec<LineValue<String>>,
     pub replicas: u16,
     pub(super) reach: IndexSet<String>,
     /// Tools granted beyond the defaults, by surface in the order of first mention.
@@ -68,7 +68,7 @@ impl<'a> Translation<'a> {
         let shared = &self.pod.defaults;
         let own = &agent.requests;
         let name = self.name(&service.name.value);
-        let is_default = |entry: &Entry<At<ToolRequest>>| matches!(entry, Entry::Defaults);
+        let is_default = |entry: &Entry<LineValue<ToolRequest>>| matches!(entry, Entry::Defaults);
         let takes_defaults = own
             .tools
             .as_ref()
@@ -161,7 +161,7 @@ impl<'a> Translation<'a> {
 
     /// Returns the surface and name of a feed. A feed that only the pod file describes is added to
     /// its service's descriptor.
-    fn feed(&mut self, request: &At<FeedRequest>) -> Option<(String, String)> {
+    fn feed(&mut self, request: &LineValue<FeedRequest>) -> Option<(String, String)> {
         match &request.value {
             FeedRequest::Named(name) => {
                 let mut from = self.feeds.services(name);

@@ -13,7 +13,7 @@ use crate::authoring::wrapped::{self, WHO_MAY_CONNECT, WrappedServer};
 use crate::authoring::wrapped::{WRAPPED_PORT, WRAPPER_IMAGE};
 use crate::print::Document;
 
-use super::super::pod::{At, Service};
+use super::super::pod::{LineValue, Service};
 use super::super::providers::KnownProvider;
 use super::super::variables::Template;
 use super::{AgentRequest, Lines, Translation};
@@ -78,7 +78,7 @@ fn wrapped_program(
     translation: &mut Translation<'_>,
     name: &str,
     service: &Service,
-    command: &At<Vec<String>>,
+    command: &LineValue<Vec<String>>,
 ) -> Vec<Document> {
     let env = environment(translation, name, service);
     let Some(image) = &service.image else {
@@ -234,7 +234,7 @@ fn container(translation: &mut Translation<'_>, name: &str, service: &Service) -
             let line = service.name.line;
             let words: Option<Vec<String>> = words
                 .iter()
-                .map(|word| seen(translation, &At::new(line, word.clone()), field))
+                .map(|word| seen(translation, &LineValue::new(line, word.clone()), field))
                 .collect();
             container[field] = json!(words?);
         }
@@ -273,7 +273,11 @@ fn container(translation: &mut Translation<'_>, name: &str, service: &Service) -
 }
 
 /// Returns a public text. `$(` is escaped, since Kubernetes would expand `$(NAME)` in a command.
-fn seen(translation: &mut Translation<'_>, text: &At<Template>, what: &str) -> Option<String> {
+fn seen(
+    translation: &mut Translation<'_>,
+    text: &LineValue<Template>,
+    what: &str,
+) -> Option<String> {
     match text.value.filled(translation.values()) {
         Ok(value) => Some(value.expose().replace("$(", "$$(")),
         Err(variable) => {

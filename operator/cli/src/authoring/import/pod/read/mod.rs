@@ -8,8 +8,8 @@ use toolcrib_compile::near;
 
 use super::scalar::service_name;
 use super::{
-    AgentBlock, Allow, At, Entry, FeedRequest, Models, PodFile, Reach, RequestLists, Service,
-    ToolPolicy, ToolRequest,
+    AgentBlock, Allow, Entry, FeedRequest, LineValue, Models, PodFile, Reach, RequestLists,
+    Service, ToolPolicy, ToolRequest,
 };
 use crate::authoring::import::finding::{Cause, Findings, Weight};
 use crate::authoring::import::yaml::{Node, Size, Value, YamlError};
@@ -39,7 +39,7 @@ pub fn read(root: &Node, found: &mut Findings) -> Result<PodFile, YamlError> {
         match key {
             "services" => {
                 for (name, line, value) in reader.map(value, "services") {
-                    let name = At::new(line, name.to_owned());
+                    let name = LineValue::new(line, name.to_owned());
                     file.services.push(reader.service(name, value));
                 }
             }
@@ -167,7 +167,7 @@ impl Reader<'_> {
         }
     }
 
-    fn service(&mut self, name: At<String>, node: &Node) -> Service {
+    fn service(&mut self, name: LineValue<String>, node: &Node) -> Service {
         let mut service = Service {
             name,
             image: None,
@@ -220,7 +220,9 @@ impl Reader<'_> {
         for (key, line, value) in self.map(node, "x-claw") {
             match key {
                 "describe-file" => service.describe_file = self.text(value, key),
-                "mcp-stdio" => service.mcp_stdio = Some(At::new(line, self.mcp_stdio(value))),
+                "mcp-stdio" => {
+                    service.mcp_stdio = Some(LineValue::new(line, self.mcp_stdio(value)))
+                }
                 key => {
                     is_agent = true;
                     match key {
@@ -249,7 +251,7 @@ impl Reader<'_> {
             "tools" => requests.tools = Some(self.entries(value, key, Self::tool)),
             "feeds" => requests.feeds = Some(self.entries(value, key, Self::feed)),
             "skills" => requests.skills = Some(self.entries(value, key, Self::skill)),
-            "models" => requests.models = Some(At::new(value.line, self.models(value))),
+            "models" => requests.models = Some(LineValue::new(value.line, self.models(value))),
             "tool-policy" => requests.policy = Some(self.policy(value)),
             _ => return false,
         }
@@ -262,7 +264,7 @@ impl Reader<'_> {
         node: &Node,
         key: &str,
         mut one: impl FnMut(&mut Self, &Node) -> Option<T>,
-    ) -> Vec<Entry<At<T>>> {
+    ) -> Vec<Entry<LineValue<T>>> {
         let items: &[Node] = match &node.value {
             Value::List(items) => items,
             Value::Null => &[],
@@ -284,7 +286,7 @@ impl Reader<'_> {
                     has_defaults = true;
                     Some(Entry::Defaults)
                 }
-                _ => one(self, item).map(|value| Entry::Own(At::new(item.line, value))),
+                _ => one(self, item).map(|value| Entry::Own(LineValue::new(item.line, value))),
             })
             .collect()
     }
@@ -379,7 +381,7 @@ impl Reader<'_> {
                 key => self.untranslated(line, "feeds: ", key, &["source", "name", "path", "ttl"]),
             }
         }
-        let text = |at: Option<At<String>>| at.map(|at| at.value);
+        let text = |at: Option<LineValue<String>>| at.map(|at| at.value);
         match (text(service), text(name)) {
             (Some(service), name) => Some(FeedRequest::Of {
                 service: service_name(&service),

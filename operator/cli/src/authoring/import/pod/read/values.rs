@@ -5,14 +5,14 @@ use std::num::NonZeroU16;
 use super::Reader;
 use crate::authoring::import::finding::{Cause, Weight};
 use crate::authoring::import::names::dns_label;
-use crate::authoring::import::pod::At;
+use crate::authoring::import::pod::LineValue;
 use crate::authoring::import::pod::scalar::{duration_seconds, split_words};
 use crate::authoring::import::variables::Template;
 use crate::authoring::import::yaml::{Node, Value};
 
 impl Reader<'_> {
     /// Reads `NAME: value` or `- NAME=value`; without a value, the variable of that name.
-    pub(super) fn environment(&mut self, node: &Node) -> Vec<(String, At<Template>)> {
+    pub(super) fn environment(&mut self, node: &Node) -> Vec<(String, LineValue<Template>)> {
         let pairs: Vec<(String, usize, Option<String>)> = match &node.value {
             Value::Map(_) => self
                 .map(node, "environment")
@@ -44,13 +44,13 @@ impl Reader<'_> {
                     None => Template::variable(&name),
                     Some(value) => self.parsed(line, &name, &value)?,
                 };
-                Some((name, At::new(line, template)))
+                Some((name, LineValue::new(line, template)))
             })
             .collect()
     }
 
     /// Reads container ports: `"4000"`, `"8080:4000/tcp"`, `{target: 4000}`.
-    pub(super) fn ports(&mut self, service: &str, node: &Node) -> Vec<At<u16>> {
+    pub(super) fn ports(&mut self, service: &str, node: &Node) -> Vec<LineValue<u16>> {
         let items: &[Node] = match &node.value {
             Value::List(items) => items,
             Value::Null | Value::Text(_) | Value::Map(_) => std::slice::from_ref(node),
@@ -63,7 +63,7 @@ impl Reader<'_> {
                 .and_then(|text| text.strip_suffix("/tcp").unwrap_or(text).rsplit(':').next())
                 .and_then(|port| port.parse::<NonZeroU16>().ok());
             match port {
-                Some(port) => ports.push(At::new(item.line, port.get())),
+                Some(port) => ports.push(LineValue::new(item.line, port.get())),
                 None => self.found.add_cause(
                     item.line,
                     Weight::Error,
@@ -98,7 +98,7 @@ impl Reader<'_> {
     }
 
     /// Reads a text, or a list of texts.
-    pub(super) fn names(&mut self, node: &Node, key: &str) -> At<Vec<String>> {
+    pub(super) fn names(&mut self, node: &Node, key: &str) -> LineValue<Vec<String>> {
         let items: &[Node] = match &node.value {
             Value::List(items) => items,
             Value::Null => &[],
@@ -109,15 +109,19 @@ impl Reader<'_> {
             .filter_map(|item| self.text(item, key))
             .map(|text| text.value)
             .collect();
-        At::new(node.line, names)
+        LineValue::new(node.line, names)
     }
 
-    pub(super) fn number<T: std::str::FromStr>(&mut self, node: &Node, key: &str) -> Option<At<T>> {
+    pub(super) fn number<T: std::str::FromStr>(
+        &mut self,
+        node: &Node,
+        key: &str,
+    ) -> Option<LineValue<T>> {
         let number = node.text().and_then(|text| text.parse().ok());
         if number.is_none() {
             self.wrong(node, key, "a number");
         }
-        number.map(|number| At::new(node.line, number))
+        number.map(|number| LineValue::new(node.line, number))
     }
 
     pub(super) fn seconds(&mut self, node: &Node) -> Option<u64> {
@@ -128,10 +132,10 @@ impl Reader<'_> {
         seconds
     }
 
-    pub(super) fn template(&mut self, node: &Node, key: &str) -> Option<At<Template>> {
+    pub(super) fn template(&mut self, node: &Node, key: &str) -> Option<LineValue<Template>> {
         let text = self.text(node, key)?;
         let template = self.parsed(text.line, key, &text.value)?;
-        Some(At::new(text.line, template))
+        Some(LineValue::new(text.line, template))
     }
 
     pub(super) fn parsed(&mut self, line: usize, key: &str, text: &str) -> Option<Template> {
@@ -144,9 +148,9 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn text(&mut self, node: &Node, key: &str) -> Option<At<String>> {
+    pub(super) fn text(&mut self, node: &Node, key: &str) -> Option<LineValue<String>> {
         match node.text() {
-            Some(text) => Some(At::new(node.line, text.to_owned())),
+            Some(text) => Some(LineValue::new(node.line, text.to_owned())),
             None => {
                 self.wrong(node, key, "text");
                 None
