@@ -1,5 +1,5 @@
 //! Checks the place of modules, and that they import each other in one direction: in each folder
-//! of a crate, the imports between neighbouring files and folders have no cycle.
+//! of a crate, the imports between neighbouring files and folders have no cycle. Checks the names of types, too.
 //!
 //! A folder's own `mod.rs`, and a crate's `lib.rs` and `main.rs`, compose the modules below them
 //! and are not checked. Tests are not read. A re-exported name counts as its module's.
@@ -62,6 +62,101 @@ fn a_module_with_files_below_it_is_in_their_folder() {
         beside.is_empty(),
         "move FOLDER.rs to FOLDER/mod.rs: {beside:?}"
     );
+}
+
+#[test]
+fn a_type_is_named_by_a_noun() {
+    let mut others = Vec::new();
+    let mut types = 0;
+    for folder in folders() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|it| it == "rs") {
+                let text = fs::read_to_string(&path).expect("a source");
+                let names: Vec<&str> = text.lines().filter_map(defined_type).collect();
+                types += names.len();
+                let others_here = names.into_iter().filter(|name| !is_noun(name));
+                others.extend(others_here.map(|name| format!("{}: {name}", path.display())));
+            }
+        }
+    }
+    assert!(types > 1_000, "{types}");
+    assert!(
+        others.is_empty(),
+        "name what it is, such as RecordedCall for Recorded: {others:#?}"
+    );
+}
+
+/// The name of the type that a line defines.
+fn defined_type(line: &str) -> Option<&str> {
+    let mut words = line.trim_start().split(' ');
+    let kind = words.find(|word| !word.starts_with("pub"))?;
+    let name = ["struct", "enum", "trait", "type"]
+        .contains(&kind)
+        .then(|| words.next())??;
+    name.split(|letter: char| !letter.is_alphanumeric()).next()
+}
+
+/// False for names that are one word, and a participle, a pronoun, a preposition or an adverb. Other words
+/// that are no nouns are left to the reader.
+fn is_noun(name: &str) -> bool {
+    const PARTICIPLES: [&str; 22] = [
+        "Chosen",
+        "Found",
+        "Given",
+        "Held",
+        "Hidden",
+        "Kept",
+        "Known",
+        "Left",
+        "Lost",
+        "Made",
+        "Met",
+        "Read",
+        "Running",
+        "Said",
+        "Seen",
+        "Sent",
+        "Shown",
+        "Taken",
+        "Told",
+        "Withdrawn",
+        "Woken",
+        "Written",
+    ];
+    const OTHERS: [&str; 28] = [
+        "After", "Along", "And", "At", "Before", "Below", "Beside", "By", "From", "How", "In",
+        "It", "Many", "None", "Now", "Of", "On", "One", "Onward", "Out", "Over", "Then", "To",
+        "Under", "Via", "Why", "With", "Within",
+    ];
+    const NOUNS: [&str; 3] = ["Feed", "Need", "Seed"];
+    let is_regular_participle = name.ends_with("ed") && !NOUNS.contains(&name);
+    let is_one_word = name.chars().skip(1).all(|letter| letter.is_lowercase());
+    !(is_one_word
+        && (is_regular_participle || PARTICIPLES.contains(&name) || OTHERS.contains(&name)))
+}
+
+#[test]
+fn nouns_are_told_from_participles() {
+    for (line, is_one) in [
+        ("pub struct Recorded {", false),
+        ("enum Via<'a> {", false),
+        ("pub(super) trait Shared: Sized {", false),
+        ("    type Woken = usize;", false),
+        ("pub struct RecordedCall(u8);", true),
+        ("struct Feed;", true),
+    ] {
+        let name = defined_type(line).expect(line);
+        assert_eq!(is_noun(name), is_one, "{name}");
+    }
+    for line in [
+        "// struct Recorded",
+        "fn struct_of() {",
+        "use pond::Recorded;",
+        "",
+    ] {
+        assert_eq!(defined_type(line), None, "{line}");
+    }
 }
 
 #[test]
