@@ -3,22 +3,21 @@
 //! A port that the kernel chose (`bind` with port 0) belongs to nobody once its listener is closed:
 //! until the program under test binds it, the kernel may give it to any other connection of the
 //! machine. The ports from here are below the range from which the kernel chooses, and each process
-//! has a block of them to itself, held by a file lock until the process ends.
+//! has a block of them to itself: it listens on the block's first port until it ends.
 //!
 //! Not here: programs that bind port 0 themselves and report what they got; they need no help.
-//! Invariant: two processes of one user never get the same port.
+//! Invariant: two processes of one network namespace never get the same port from here.
 
-use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// The first port. All are below 30000, where Kubernetes' node ports begin, and 32768, where the
 /// ports begin that Linux chooses.
 const FIRST: u16 = 20_000;
 const BLOCKS: u16 = 50;
-/// Ports of one block. A process that asked for all of them gets the first again, if nobody listens there.
+/// Ports of one block, the first included, which is not given. A process that asked for all others gets
+/// them again, if nobody listens there.
 const BLOCK: u16 = 200;
 
 /// The block of this process.
@@ -39,32 +38,30 @@ pub fn free_at(address: IpAddr) -> Result<SocketAddr> {
     own.insert(block).free_at(address)
 }
 
-/// Consecutive ports, and the lock that keeps other processes from them.
+/// Consecutive ports, and the listener on the first, which keeps other processes from the block.
 #[derive(Debug)]
 struct Block {
     first: u16,
-    /// How many ports were given, modulo [`BLOCK`].
-    given: u16,
-    _lock: File,
+    /// The port to try next, counted from the first.
+    next: u16,
+    _claim: TcpListener,
 }
 
 impl Block {
-    /// Locks the first block that no process has.
+    /// Claims the first block that no process has.
     fn claim() -> Result<Self> {
-        let directory = directory();
-        std::fs::create_dir_all(&directory)?;
         for number in 0..BLOCKS {
-            let file = File::create(directory.join(number.to_string()))?;
-            match file.try_lock() {
-                Ok(()) => {
+            let first = FIRST + number * BLOCK;
+            match TcpListener::bind((Ipv4Addr::LOCALHOST, first)) {
+                Ok(claim) => {
                     return Ok(Self {
-                        first: FIRST + number * BLOCK,
-                        given: 0,
-                        _lock: file,
+                        first,
+                        next: 1,
+                        _claim: claim,
                     });
                 }
-                Err(std::fs::TryLockError::WouldBlock) => {}
-                Err(std::fs::TryLockError::Error(error)) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
             }
         }
         Err(Error::other(format!(
@@ -74,9 +71,9 @@ impl Block {
 
     /// The next port where nobody listens.
     fn free_at(&mut self, address: IpAddr) -> Result<SocketAddr> {
-        for _ in 0..BLOCK {
-            let candidate = SocketAddr::new(address, self.first + self.given);
-            self.given = (self.given + 1) % BLOCK;
+        for _ in 1..BLOCK {
+            let candidate = SocketAddr::new(address, self.first + self.next);
+            self.next = self.next % (BLOCK - 1) + 1;
             match TcpListener::bind(candidate) {
                 Ok(_) => return Ok(candidate),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
@@ -85,16 +82,9 @@ impl Block {
         }
         Err(Error::new(
             ErrorKind::AddrInUse,
-            format!("somebody listens on each of {BLOCK} ports of {address}"),
+            format!("each port of {address} from {} on is in use", self.first),
         ))
     }
-}
-
-/// The folder of the locks, one file per block.
-fn directory() -> PathBuf {
-    std::env::home_dir()
-        .unwrap_or_else(std::env::temp_dir)
-        .join(".cache/toolcrib/ports")
 }
 
 #[cfg(test)]
@@ -111,10 +101,10 @@ mod tests {
     #[test]
     fn a_port_with_a_listener_is_passed_over() {
         let mut block = Block::claim().unwrap();
-        let taken = SocketAddr::from((Ipv4Addr::LOCALHOST, block.first));
+        let taken = SocketAddr::from((Ipv4Addr::LOCALHOST, block.first + 1));
         let _listener = TcpListener::bind(taken).unwrap();
         let free = block.free_at(taken.ip()).unwrap();
-        assert_eq!(free.port(), taken.port() + 1);
+        assert!(free.port() > taken.port(), "{free}");
     }
 
     #[test]
@@ -125,6 +115,16 @@ mod tests {
         drop(one);
         let next = Block::claim().unwrap();
         assert!(next.first <= freed, "a block is free again: {next:?}");
+    }
+
+    #[test]
+    fn a_block_gives_its_ports_again_and_never_its_first() {
+        let mut block = Block::claim().unwrap();
+        // One more than there are.
+        for _ in 0..BLOCK {
+            let given = block.free_at(Ipv4Addr::LOCALHOST.into()).unwrap().port();
+            assert!((1..BLOCK).contains(&(given - block.first)), "{given}");
+        }
     }
 
     #[test]
