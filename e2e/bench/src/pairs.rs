@@ -37,7 +37,7 @@ pub(crate) struct Pairs {
     case: &'static str,
     reference: Side,
     measured: Side,
-    /// Ratio of the CPU time per item in each pair of slices, sorted.
+    /// Ratio of the CPU time per item in each pair of slices.
     ratios: Vec<f64>,
 }
 
@@ -86,7 +86,6 @@ impl Pairs {
             let before = reference.slice(&mut theirs, items).await?;
             ratios.push(measured.slice(&mut ours, items).await? / before);
         }
-        ratios.sort_by(f64::total_cmp);
         Ok(Self {
             case,
             reference: theirs,
@@ -102,12 +101,8 @@ impl Pairs {
 
     /// Returns the row of CPU time. Its ratio is the median over the pairs.
     pub fn cpu(&self) -> Row {
-        let ratios = &self.ratios;
-        Row {
-            ratio: Some(ratios[ratios.len() / 2]),
-            spread: Some((ratios[0], ratios[ratios.len() - 1])),
-            ..self.row("CPU per request", "µs", Side::cpu_micros)
-        }
+        self.row("CPU per request", "µs", Side::cpu_micros)
+            .with_ratios(self.ratios.clone())
     }
 
     pub fn latency_and_throughput(&self) -> [Row; 3] {

@@ -73,6 +73,17 @@ impl Row {
         }
     }
 
+    /// Takes the median of the ratios of all pairs, and notes the smallest and the largest.
+    pub fn with_ratios(self, ratios: Vec<f64>) -> Self {
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let greatest = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Self {
+            ratio: Some(median(ratios)),
+            spread: Some((least, greatest)),
+            ..self
+        }
+    }
+
     pub fn at_most(mut self, bound: f64) -> Self {
         self.target = Some(Target::AtMost(bound));
         self
@@ -91,6 +102,12 @@ impl Row {
         };
         if kept { "pass" } else { "MISS" }
     }
+}
+
+/// The upper median of figures, of which there is at least one.
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 pub fn json(machine: &Machine, rows: &[Row]) -> Result<String> {

@@ -17,7 +17,7 @@ use crate::load::{Load, Step, Timing, Work};
 use crate::manifest::{self, Streaming, Transport};
 use crate::pairs::{LoadTarget, MIB, Pairs, Side, memory};
 use crate::process::{Program, get};
-use crate::report::Row;
+use crate::report::{Row, median};
 
 mod export;
 mod field;
@@ -302,9 +302,8 @@ impl Bench {
             idle = mediator.program.memory()?.0;
             own = mediator.program.unshared_memory()?;
         }
-        ready.sort_by(f64::total_cmp);
         Ok(vec![
-            Row::alone("start", "exec to ready, p50", "ms", ready[ready.len() / 2]).at_most(10.0),
+            Row::alone("start", "exec to ready, p50", "ms", median(ready)).at_most(10.0),
             Row::alone("start", "idle memory", "MiB", idle as f64 / MIB).at_most(8.0),
             Row::alone("start", "idle memory, its own", "MiB", own as f64 / MIB),
         ])
